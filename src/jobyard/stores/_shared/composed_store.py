@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobyard.ports.admin_store import JobAdminStore, QueueStore
 from jobyard.ports.job_store import LeaseStore, WaitStore
 from jobyard.ports.record_store import RecordStore
 from jobyard.ports.schedule_store import ScheduleStore
+from jobyard.ports.store import Store
+from jobyard.ports.workflow_store import WorkflowStore
 
 
 class ComposedStore:
@@ -19,6 +23,7 @@ class ComposedStore:
         queues: QueueStore,
         schedules: ScheduleStore,
         records: RecordStore,
+        histories: WorkflowStore,
     ) -> None:
         self.extend = leases.extend
         self.report = leases.report
@@ -38,7 +43,8 @@ class ComposedStore:
         self.queues = queues.queues
         self.ages = queues.ages
         self.groups = queues.groups
-        self.standing = queues.standing
+        self.line = queues.line
+        self.position = queues.position
         self.now = schedules.now
         self.arm = schedules.arm
         self.disarm = schedules.disarm
@@ -54,3 +60,12 @@ class ComposedStore:
         self.append = records.append
         self.read = records.read
         self.trim = records.trim
+        self.checkpoint = histories.checkpoint
+        self.history = histories.history
+        self.histories = histories.histories
+        self.deliver = histories.deliver
+        self.ended_jobs = histories.ended_jobs
+        self.forget_ended = histories.forget_ended
+
+    def shards(self) -> Sequence[Store]:
+        return ()

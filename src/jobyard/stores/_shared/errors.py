@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobyard.domain.history import MAX_SIGNALS
 from jobyard.domain.job import State
 from jobyard.errors import LeaseLost, NotPossible, StoreUnavailable
 
@@ -12,6 +13,12 @@ def not_open(url: str) -> StoreUnavailable:
 
 def cannot_signal(job_id: str, state: State | str) -> NotPossible:
     return NotPossible(f"Cannot signal job {job_id}: it is {state}.")
+
+
+def too_many_signals(job_id: str, name: str) -> NotPossible:
+    return NotPossible(
+        f"Cannot signal job {job_id}: it keeps {MAX_SIGNALS:,} signals named {name} that it has not taken."
+    )
 
 
 def insert_without_transaction(store: str) -> NotPossible:

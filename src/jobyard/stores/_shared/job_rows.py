@@ -23,6 +23,9 @@ class JobExtras:
     errors: list[AttemptError] = field(default_factory=list)
     log: list[LogLine] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    parent_id: str | None = None
+    is_workflow: bool = False
+    cancel_carried: str | None = None
 
 
 def job_from_row(row: Sequence[Any], extras: JobExtras) -> Job:
@@ -55,13 +58,15 @@ def job_from_row(row: Sequence[Any], extras: JobExtras) -> Job:
         worker=final_worker if final else worker,
         external_id=external_id,
         waiting_for=waiting_for if state is State.PENDING else None,
-        cancel_requested=cancel,
+        cancel_requested=extras.cancel_carried if cancel is None else cancel,
         progress=extras.progress,
         result=None if result is None else msgspec.Raw(result),
         reason=reason,
         errors=tuple(extras.errors),
         log=tuple(extras.log),
         steps=tuple(extras.steps),
+        parent_id=extras.parent_id,
+        is_workflow=extras.is_workflow,
     )
 
 

@@ -23,7 +23,7 @@ class ProcessGuard:
         self._process = None
 
     def require_same(self) -> None:
-        """Raise in a child of the process that opened the store: a call would wait for ever, or mix up answers."""
+        """Raise in a child of the process that opened the store: a call would wait forever, or mix up answers."""
         if self._process is not None and self._process != os.getpid():
             raise NotPossible(
                 f"Cannot use the store {self._url} in this process: its parent opened it before the fork. "

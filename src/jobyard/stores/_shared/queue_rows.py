@@ -9,23 +9,31 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import NotPossible
 from jobyard.ports.admin_store import GroupInfo, QueueInfo
 
-COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled")
+SETTINGS = QueueSettings.__struct_fields__
+COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled", "removed_by_cap", "removed_by_cap_at")
 
 
 def settings_from_row(row: Sequence[Any]) -> QueueSettings:
-    running, per_group, waiting, waiting_per_group, completed, failed, seconds = row
-    return QueueSettings(
+    """The row has the fields of `QueueSettings`, in their order."""
+    running, per_group, waiting, waiting_per_group, completed, failed, completed_for, failed_for, at_most = row
+    return QueueSettings(  # written out: it runs in every transaction
         max_running=running,
         max_per_group=per_group,
         max_waiting=waiting,
         max_waiting_per_group=waiting_per_group,
         keep_completed=completed,
         keep_failed=failed,
-        keep_seconds=seconds,
+        keep_completed_seconds=completed_for,
+        keep_failed_seconds=failed_for,
+        keep_at_most=at_most,
     )
 
 
-def queue_info(name: str, settings: QueueSettings, paused: Any, counts: Iterable[int]) -> QueueInfo:
+def settings_row(settings: QueueSettings) -> tuple[Any, ...]:
+    return tuple(getattr(settings, name) for name in SETTINGS)
+
+
+def queue_info(name: str, settings: QueueSettings, paused: Any, counts: Iterable[int | None]) -> QueueInfo:
     """`counts` are in the order of COUNTS."""
     named: dict[str, Any] = dict(zip(COUNTS, counts, strict=True))
     return QueueInfo(name=name, settings=settings, paused=bool(paused), **named)

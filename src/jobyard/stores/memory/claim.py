@@ -52,7 +52,7 @@ class MemoryClaim:
                 if stored is None:
                     refused.append(settlement.key)
                 else:
-                    apply(jobs, stored, apply_cancel_request(settlement.transition, stored.cancel_requested), now)
+                    apply(jobs, stored, apply_cancel_request(settlement.transition, stored.cancel_request), now)
             token, expires_at = secrets.token_hex(8), after(now, lease_seconds)
             leases: list[Lease] = []
             while len(leases) < wanted and (stored := jobs.next_in_line(queues)) is not None:

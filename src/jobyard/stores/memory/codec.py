@@ -27,19 +27,29 @@ def lease_of(stored: StoredJob) -> Lease:
         timeout_seconds=stored.new.timeout_seconds,
         backoff=stored.new.backoff,
         signal=stored.signal,
+        is_workflow=stored.new.is_workflow,
+        parent=stored.new.parent,
+        cancel_requested=stored.cancel_carried,
     )
 
 
 def job_of(stored: StoredJob) -> Job:
-    return _job(stored, tuple(stored.errors), tuple(stored.log), tuple(stored.steps.values()))
+    parent_id = None if stored.new.parent is None else stored.new.parent.job_id
+    return _job(stored, tuple(stored.errors), tuple(stored.log), tuple(stored.steps.values()), parent_id)
 
 
 def summary_of(stored: StoredJob) -> Job:
-    """Return the job as `find` lists it: without log lines, steps and tracebacks."""
-    return _job(stored, tuple(msgspec.structs.replace(error, traceback=None) for error in stored.errors), (), ())
+    """Return the job as `find` lists it: without log lines, steps, tracebacks and parent."""
+    return _job(stored, tuple(msgspec.structs.replace(error, traceback=None) for error in stored.errors))
 
 
-def _job(stored: StoredJob, errors: tuple[AttemptError, ...], log: tuple[LogLine, ...], steps: tuple[Step, ...]) -> Job:
+def _job(
+    stored: StoredJob,
+    errors: tuple[AttemptError, ...],
+    log: tuple[LogLine, ...] = (),
+    steps: tuple[Step, ...] = (),
+    parent_id: str | None = None,
+) -> Job:
     return Job(
         id=stored.id,
         kind=stored.new.kind,
@@ -70,4 +80,6 @@ def _job(stored: StoredJob, errors: tuple[AttemptError, ...], log: tuple[LogLine
         errors=errors,
         log=log,
         steps=steps,
+        parent_id=parent_id,
+        is_workflow=stored.new.is_workflow,
     )

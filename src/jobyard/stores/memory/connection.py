@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -21,6 +22,7 @@ class MemoryConnection:
         self.waiters = Waiters()
         self.revision = 0
         self.cancel_requests = 0
+        self.awaited: Counter[str] = Counter()  # callers that wait for the end of a job, by its id
         self._lock = RLock()
         self.process = ProcessGuard("memory://")
         if isinstance(clock, AdjustableClock):

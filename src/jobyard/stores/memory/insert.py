@@ -48,7 +48,10 @@ def _holders(table: JobTable, jobs: Sequence[NewJob], now: Instant) -> list[str 
         if holder is not None:
             continue
         if job.id in table or job.id in ids:
-            raise duplicate_job_id(job.id)
+            if job.parent is None:
+                raise duplicate_job_id(job.id)
+            holders[-1] = job.id
+            continue
         ids.add(job.id)
         if job.unique is not None:
             keys[job.queue, job.unique.key] = job.id

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from jobyard.domain.admission import next_in_turn
+from jobyard.domain.history import EndedJob, Wake
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob, State, UniqueScope
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import require_legal
 from jobyard.errors import JobNotFound
+from jobyard.ports.admin_store import CLOCK_SET_BACK, Filter
 from jobyard.stores.memory.queue_line import QueueLines
 from jobyard.stores.memory.stored_job import ActiveLease, StoredJob
 
@@ -62,8 +65,11 @@ class JobTable:
         self.lines = QueueLines()
         self.unique_keys = UniqueKeys()
         self.running: dict[int, StoredJob] = {}
+        self.ended: dict[str, EndedJob] = {}  # not delivered yet, by job id, oldest first
+        self.last_entry = 0  # number of the last history entry
         self._by_id: dict[str, StoredJob] = {}
         self._by_sequence: dict[int, StoredJob] = {}  # ascending, because sequences only grow
+        self._index: dict[tuple[str, str], dict[int, None]] = {}  # sequences by queue, group, kind, tag and state
         self._delayed: list[tuple[Instant, int]] = []
         self._last_sequence = 0
 
@@ -73,8 +79,19 @@ class JobTable:
     def __iter__(self) -> Iterator[StoredJob]:
         return iter(self._by_sequence.values())
 
-    def newest_first(self) -> Iterator[StoredJob]:
-        return reversed(self._by_sequence.values())
+    def matching(self, where: Filter) -> Iterator[StoredJob]:
+        """Jobs newest first, from the narrowest index that the filter can use."""
+        wanted = {"queue": where.queue, "group": where.group, "kind": where.kind, "tag": where.tag}
+        indexes = [self._index.get((name, value), {}) for name, value in wanted.items() if value is not None]
+        if where.states is not None:
+            of_states = [self._index.get(("state", state), {}) for state in where.states]
+            indexes.append({sequence: None for index in of_states for sequence in index})
+        if not indexes:
+            # Creation times ascend with the sequences, up to CLOCK_SET_BACK: jobs that are too new are skipped.
+            newest = FOREVER if where.created_before is None else where.created_before + CLOCK_SET_BACK
+            return dropwhile(lambda stored: stored.created_at >= newest, reversed(self._by_sequence.values()))
+        narrowest = min(indexes, key=len)
+        return (self._by_sequence[sequence] for sequence in sorted(narrowest, reverse=True))
 
     def get(self, job_id: str) -> StoredJob | None:
         return self._by_id.get(job_id)
@@ -140,7 +157,14 @@ class JobTable:
         self._put(stored, now)
         self.lines.move_to_end(stored)
 
-    def wait(self, stored: StoredJob, run_at: Instant, now: Instant, waiting_for: str | None = None) -> None:
+    def wait(
+        self,
+        stored: StoredJob,
+        run_at: Instant,
+        now: Instant,
+        waiting_for: str | None = None,
+        wake: tuple[Wake, ...] = (),
+    ) -> None:
         """Make the job PENDING: after an attempt, on retry, or to move its time."""
         if stored.state is not State.PENDING:
             require_legal(stored.state, State.PENDING)
@@ -148,6 +172,9 @@ class JobTable:
         stored.state = State.PENDING
         stored.run_at = run_at
         stored.waiting_for = waiting_for
+        stored.wake = wake if waiting_for is not None else ()
+        if stored.lease is not None and stored.ends_itself:
+            stored.cancel_carried = stored.cancel_requested
         stored.lease = stored.worker = stored.started_at = stored.finished_at = stored.external_id = None
         self._put(stored, now)
 
@@ -156,17 +183,39 @@ class JobTable:
         self._take(stored)
         stored.state = state
         stored.finished_at = now
-        stored.lease = stored.waiting_for = stored.signal = stored.external_id = stored.cancel_requested = None
+        stored.lease = stored.waiting_for = stored.signal = stored.external_id = stored.cancel_carried = None
+        stored.wake = ()
+        if stored.new.parent is not None or (stored.ends_itself and state is not State.COMPLETED):
+            self._record_end(stored, state)
         if state is State.COMPLETED:
             stored.private_payload = None
         self.unique_keys.release(stored.new)
         self._put(stored, now)
 
     def remove(self, stored: StoredJob) -> None:
+        if stored.new.parent is not None and not stored.state.is_final:
+            self._record_end(stored, None)
         self._take(stored)
         self.lines.of(stored.new.queue).drop_if_idle(stored.new.group)
         self.unique_keys.release(stored.new)
+        for key in _index_keys(stored.new):
+            del self._index[key][stored.sequence]
         del self._by_id[stored.id], self._by_sequence[stored.sequence]
+
+    def must_stay(self, stored: StoredJob) -> bool:
+        """Whether it is a workflow whose child jobs have yet to be told of its end."""
+        return stored.state is not State.COMPLETED and stored.ends_itself and stored.id in self.ended
+
+    def _record_end(self, stored: StoredJob, state: State | None) -> None:
+        ended = EndedJob(
+            job_id=stored.id,
+            state=state,
+            parent=stored.new.parent,
+            is_workflow=stored.new.is_workflow,
+            result=stored.result if state is State.COMPLETED else None,
+            reason=stored.reason,
+        )
+        self.ended.setdefault(stored.id, ended)
 
     def prioritise(self, stored: StoredJob, priority: int) -> None:
         if stored.is_in_line:
@@ -185,6 +234,8 @@ class JobTable:
             private_payload=job.private_payload,
         )
         self._by_id[job.id] = self._by_sequence[stored.sequence] = stored
+        for key in _index_keys(job):
+            self._index.setdefault(key, {})[stored.sequence] = None
         # An adopted job is added even if another job holds its key: it must be counted as running.
         if self.unique_keys.holder(job, now) is None:
             self.unique_keys.acquire(job, now)
@@ -198,6 +249,7 @@ class JobTable:
     def _take(self, stored: StoredJob) -> None:
         """Remove the job from the structure that its state selects, and from its counts."""
         line = self.lines.of(stored.new.queue)
+        del self._index["state", stored.state][stored.sequence]
         if stored.state is State.RUNNING:
             del self.running[stored.sequence]
             self.lines.count_running(stored, -1)
@@ -214,6 +266,7 @@ class JobTable:
     def _put(self, stored: StoredJob, now: Instant) -> None:
         """Add the job to the structure that its state and time select, and to its counts."""
         line = self.lines.of(stored.new.queue)
+        self._index.setdefault(("state", stored.state), {})[stored.sequence] = None
         if stored.state is State.RUNNING:
             self.running[stored.sequence] = stored
             self.lines.count_running(stored, 1)
@@ -228,3 +281,8 @@ class JobTable:
         else:
             insort(self._delayed, (stored.run_at, stored.sequence))
             self.lines.count_delayed(stored, 1)
+
+
+def _index_keys(job: NewJob) -> list[tuple[str, str]]:
+    groups = [] if job.group is None else [("group", job.group)]
+    return [("queue", job.queue), ("kind", job.kind), *groups, *(("tag", tag) for tag in set(job.tags))]

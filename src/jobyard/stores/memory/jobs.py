@@ -14,6 +14,7 @@ from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
 from jobyard.stores.memory.codec import job_of, summary_of
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.job_table import JobTable
+from jobyard.stores.memory.queue_line import QueueLine
 from jobyard.stores.memory.stored_job import StoredJob
 
 # Bounds on the cost of one page: rows visited, and payload bytes searched.
@@ -34,7 +35,7 @@ class MemoryJobs:
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         before = None if cursor is None else decode_cursor(cursor)
         with self._connection.locked():
-            rows = self._jobs.newest_first()
+            rows = self._jobs.matching(where)
             if before is not None:
                 rows = (stored for stored in rows if stored.sequence < before)
             jobs: list[Job] = []
@@ -43,7 +44,7 @@ class MemoryJobs:
                 if where.ends_at(stored.created_at):
                     break
                 if _matches(where, stored):
-                    searched += len(stored.new.payload) if where.text is not None else 0
+                    searched += len(stored.new.payload) if where.searches else 0
                     if where.matches(stored.created_at, stored.new.payload):
                         jobs.append(summary_of(stored))
                 if len(jobs) >= limit or visited >= MAX_ROWS_PER_PAGE or searched >= MAX_BYTES_PER_PAGE:
@@ -51,12 +52,23 @@ class MemoryJobs:
                     return Page(tuple(jobs), str(stored.sequence) if has_more else None)
             return Page(tuple(jobs), None)
 
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+    async def change(
+        self,
+        action: Action,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        priority: int = 0,
+        unless_requested: bool = False,
+    ) -> Changed:
         with self._connection.changing() as now:
             changed: list[str] = []
             unchanged: list[str] = []
             for stored in filter(None, map(self._jobs.get, job_ids)):
-                was_possible = _change(self._jobs, action, stored, now, reason=reason, priority=priority)
+                is_requested = action is Action.CANCEL and unless_requested and stored.cancel_requested is not None
+                was_possible = not is_requested and _change(
+                    self._jobs, action, stored, now, reason=reason, priority=priority
+                )
                 (changed if was_possible else unchanged).append(stored.id)
             if action is Action.CANCEL and changed:
                 self._connection.cancel_requests += 1
@@ -64,18 +76,29 @@ class MemoryJobs:
 
     async def prune(self, limit: int = 1000) -> int:
         with self._connection.changing() as now:
-            old: list[int] = []
+            removed = 0
             for line in self._jobs.lines:
-                last = after(now, -line.settings.keep_seconds)
-                for bucket, keep in (
-                    (line.completed, line.settings.keep_completed),
-                    (line.failed, line.settings.keep_failed),
-                ):
-                    beyond = islice(bucket, max(0, len(bucket) - keep))
-                    old += [sequence for sequence in beyond if (self._jobs.at(sequence).finished_at or 0) <= last]
-            for sequence in old[:limit]:
-                self._jobs.remove(self._jobs.at(sequence))
-            return len(old[:limit])
+                removed += self._prune_line(line, now, limit - removed)
+            return removed
+
+    def _prune_line(self, line: QueueLine, now: Instant, limit: int) -> int:
+        settings, removed = line.settings, 0
+        for bucket, keep, seconds in (
+            (line.completed, settings.keep_completed, settings.keep_completed_seconds),
+            (line.failed, settings.keep_failed, settings.keep_failed_seconds),
+        ):
+            last, excess = after(now, -seconds), len(line.completed) + len(line.failed) - settings.keep_at_most
+            for stored in map(self._jobs.at, list(islice(bucket, max(0, len(bucket) - keep)))):
+                is_old = (stored.finished_at or 0) <= last
+                if removed >= limit or not (is_old or excess > 0):
+                    break
+                if stored.id in self._connection.awaited or self._jobs.must_stay(stored):
+                    continue
+                self._jobs.remove(stored)
+                removed, excess = removed + 1, excess - 1
+                if not is_old:
+                    line.removed_by_cap, line.removed_by_cap_at = line.removed_by_cap + 1, now
+        return removed
 
 
 def _matches(where: Filter, stored: StoredJob) -> bool:
@@ -99,7 +122,9 @@ def _change(table: JobTable, action: Action, stored: StoredJob, now: Instant, *,
         case Action.RETRY:
             return _retry(table, stored, now)
         case Action.DELETE:
-            if stored.state is State.RUNNING:
+            if stored.state is State.RUNNING or (stored.ends_itself and not stored.state.is_final):
+                return False
+            if table.must_stay(stored):
                 return False
             table.remove(stored)
             return True
@@ -116,8 +141,13 @@ def _change(table: JobTable, action: Action, stored: StoredJob, now: Instant, *,
 
 
 def _cancel(table: JobTable, stored: StoredJob, now: Instant, reason: str) -> bool:
-    if stored.state is State.RUNNING:
-        stored.cancel_requested = reason
+    if stored.lease is not None:
+        stored.lease.cancel_requested = reason
+        return True
+    if stored.state is State.PENDING and stored.ends_itself and stored.cancel_carried is None:
+        stored.cancel_carried = reason
+        if not stored.is_in_line:
+            table.wait(stored, now, now)
         return True
     if stored.state is State.PENDING:
         stored.reason = reason

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jobyard.domain.history import MAX_SIGNALS, HistoryEntry, signal_scope
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, is_expired
 from jobyard.domain.state import judge_expired
 from jobyard.errors import duplicate_job_id
 from jobyard.ports.job_store import Extended, Report
-from jobyard.stores._shared.errors import cannot_signal
+from jobyard.stores._shared.errors import cannot_signal, too_many_signals
 from jobyard.stores.memory.codec import lease_of
 from jobyard.stores.memory.connection import MemoryConnection
+from jobyard.stores.memory.histories import wake, write_entry
 from jobyard.stores.memory.job_table import JobTable
-from jobyard.stores.memory.settle import apply
+from jobyard.stores.memory.settle import apply, take_signal
 from jobyard.stores.memory.stored_job import ActiveLease, StoredJob
 
 
@@ -82,23 +84,30 @@ class MemoryLeases:
             if stored.lease is not None and longest < stored.lease.expires_at != FOREVER:
                 stored.lease.expires_at = longest
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
         with self._connection.changing() as now:
             if job.id in self._jobs:
                 raise duplicate_job_id(job.id)
-            stored = self._jobs.add_running(job, ActiveLease(secrets.token_hex(8), worker, FOREVER), now)
+            stored = self._jobs.add_running(job, ActiveLease(token or secrets.token_hex(8), worker, FOREVER), now)
             stored.external_id = external_id
             return lease_of(stored)
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
         with self._connection.changing() as now:
             stored = self._jobs.require(job_id)
             if stored.state.is_final:
                 raise cannot_signal(job_id, stored.state)
-            if not (stored.is_parked and stored.waiting_for == name):
-                stored.early_signals[name] = data
+            scope, key = signal_scope(name), signal_id or secrets.token_hex(8)
+            if (scope, key) in stored.history:
                 return False
-            stored.signal = data
+            if sum(each[0] == scope and each not in stored.taken for each in stored.history) >= MAX_SIGNALS:
+                raise too_many_signals(job_id, name)
+            write_entry(self._jobs, stored, HistoryEntry(scope=scope, key=key, data=data), now)
+            if stored.new.is_workflow:
+                return wake(self._jobs, stored, now)
+            if not (stored.is_parked and stored.waiting_for == name):
+                return False
+            stored.signal = take_signal(stored, name)
             self._jobs.wait(stored, now, now)
             return True
 
@@ -106,9 +115,9 @@ class MemoryLeases:
 def cancel_requests_of(table: JobTable, worker: str) -> tuple[tuple[LeaseKey, str], ...]:
     """Return the leases of the worker whose jobs have a cancel request, with the reasons."""
     return tuple(
-        (stored.lease_key(), stored.cancel_requested)
+        (stored.lease_key(), stored.lease.cancel_requested)
         for _, stored in sorted(table.running.items())
-        if stored.cancel_requested is not None and stored.worker == worker
+        if stored.lease is not None and stored.lease.cancel_requested is not None and stored.worker == worker
     )
 
 
@@ -116,7 +125,10 @@ def _end(table: JobTable, stored: StoredJob, now: Instant) -> ExpiredLease:
     lease = stored.lease
     assert lease is not None
     transition = judge_expired(
-        attempt=stored.attempt, deaths=stored.deaths, worker=lease.worker, cancel_requested=stored.cancel_requested
+        attempt=stored.attempt,
+        deaths=stored.deaths,
+        worker=lease.worker,
+        cancel_requested=stored.cancel_request.ends_job,
     )
     error = apply(table, stored, transition, now)
     assert error is not None

@@ -31,6 +31,16 @@ class MemoryNotifier:
             await self._wait(change, remaining if due_at is None else min(remaining, (due_at - now) / 1000))
 
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
+        awaited = self._connection.awaited
+        awaited[job_id] += 1
+        try:
+            return await self._end(job_id, timeout_seconds)
+        finally:
+            awaited[job_id] -= 1
+            if not awaited[job_id]:
+                del awaited[job_id]
+
+    async def _end(self, job_id: str, timeout_seconds: float) -> Job | None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         while True:

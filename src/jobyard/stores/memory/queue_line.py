@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jobyard.domain.admission import Group, Queue
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings, State
 from jobyard.stores.memory.stored_job import StoredJob
 
@@ -38,6 +39,8 @@ class QueueLine:
     # Sequences in the order in which the jobs ended, for retention.
     completed: dict[int, None] = field(default_factory=dict)
     failed: dict[int, None] = field(default_factory=dict)
+    removed_by_cap: int = 0
+    removed_by_cap_at: Instant | None = None
 
     def group(self, name: str | None) -> GroupLine:
         if name not in self.groups:

@@ -1,4 +1,4 @@
-"""Queues: settings, pauses, limits, counts, ages, and the standing of a job in line."""
+"""Queues: settings, pauses, limits, counts, ages, and the position of a job in line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import islice
 
 from jobyard.domain.admission import Group, Queue, group_room, limit_of
-from jobyard.domain.explain import Standing
+from jobyard.domain.explain import JobPosition
 from jobyard.domain.job import QueueSettings, State
-from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, GroupsInLine, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
 from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty
 from jobyard.stores.memory.codec import job_of
@@ -70,11 +70,19 @@ class MemoryQueues:
             infos = (_group_info(line, group) for name, group in ordered if after is None or (name and name > after))
             return list(islice(infos, limit))
 
+    async def line(self, queue: str, limit: int = 100) -> GroupsInLine:
+        with self._connection.locked():
+            line = self._lines.get(queue)
+            waiting = [] if line is None else [group for group in line.groups.values() if group.group.due]
+            waiting.sort(key=lambda group: group.group.turn)
+            infos = () if line is None else tuple(_group_info(line, group) for group in waiting[:limit])
+            return GroupsInLine(infos, len(waiting))
+
     async def ages(self) -> list[QueueAges]:
         with self._connection.locked():
             return [_ages(self._jobs, line) for line in self._lines]
 
-    async def standing(self, job_id: str) -> Standing:
+    async def position(self, job_id: str) -> JobPosition:
         with self._connection.locked() as now:
             stored = self._jobs.require(job_id)
             line = self._lines.of(stored.new.queue)
@@ -82,7 +90,7 @@ class MemoryQueues:
             group = Group(stored.new.group) if group_line is None else group_line.group
             ahead = 0 if group_line is None else bisect_left(group_line.positions, stored.position)
             groups_ahead = _groups_ahead(line, group)
-            return Standing(
+            return JobPosition(
                 job=job_of(stored),
                 is_due=stored.is_in_line,
                 queue=replace(line.queue, groups={}),
@@ -100,7 +108,8 @@ def _queue_info(line: QueueLine) -> QueueInfo:
         line.ended.get(state, 0) for state in (State.COMPLETED, State.FAILED, State.TIMEOUT, State.CANCELLED)
     )
     counts = (line.due, line.delayed, line.queue.running, completed, failed + timed_out, cancelled)
-    return queue_info(line.queue.name, line.settings, line.queue.paused, counts)
+    by_cap = (line.removed_by_cap, line.removed_by_cap_at)
+    return queue_info(line.queue.name, line.settings, line.queue.paused, (*counts, *by_cap))
 
 
 def _group_info(line: QueueLine, group: GroupLine) -> GroupInfo:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from jobyard.domain.history import MAX_TAKEN_SIGNALS, signal_scope
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import AttemptError, State
 from jobyard.domain.state import Settlement, Transition
@@ -35,7 +36,7 @@ def apply(table: JobTable, stored: StoredJob, transition: Transition, now: Insta
         stored.reason = transition.reason
         table.finish(stored, transition.to, now)
     elif transition.signal is not None:
-        _park(table, stored, transition.signal, transition.park_seconds, now)
+        _park(table, stored, transition, now)
     else:
         table.wait(stored, after(now, transition.delay_seconds), now)
     return error
@@ -48,9 +49,32 @@ def _hand_off(stored: StoredJob, transition: Transition) -> None:
     stored.external_id = transition.external_id
 
 
-def _park(table: JobTable, stored: StoredJob, signal: str, seconds: float | None, now: Instant) -> None:
-    stored.signal = stored.early_signals.pop(signal, None)
-    if stored.signal is not None:
+def _park(table: JobTable, stored: StoredJob, transition: Transition, now: Instant) -> None:
+    assert transition.signal is not None
+    stored.signal = None if transition.wake else take_signal(stored, transition.signal)
+    stored.wake = transition.wake
+    if stored.signal is not None or stored.may_wake():
         table.wait(stored, now, now)
-    else:
-        table.wait(stored, FOREVER if seconds is None else after(now, seconds), now, waiting_for=signal)
+        return
+    until = FOREVER if transition.park_seconds is None else after(now, transition.park_seconds)
+    table.wait(stored, until, now, transition.signal, transition.wake)
+
+
+def take_signal(stored: StoredJob, name: str) -> bytes | None:
+    """The data of the oldest signal of that name which was not taken, which it now is."""
+    scope = signal_scope(name)
+    for position, entry in stored.history.items():
+        if position[0] == scope and position not in stored.taken:
+            stored.taken.add(position)
+            _forget_taken(stored, scope)
+            return entry.data
+    return None
+
+
+def _forget_taken(stored: StoredJob, scope: str) -> None:
+    """Keep the last signals that were taken, to recognise a repeated one, without their data."""
+    taken = [position for position in stored.history if position[0] == scope and position in stored.taken]
+    stored.history[taken[-1]] = msgspec.structs.replace(stored.history[taken[-1]], data=b"null")
+    for position in taken[:-MAX_TAKEN_SIGNALS]:
+        stored.taken.discard(position)
+        del stored.history[position]

@@ -8,6 +8,7 @@ from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.memory.audit import disagreements
 from jobyard.stores.memory.claim import MemoryClaim
 from jobyard.stores.memory.connection import MemoryConnection
+from jobyard.stores.memory.histories import MemoryHistories
 from jobyard.stores.memory.insert import MemoryInsert
 from jobyard.stores.memory.jobs import MemoryJobs
 from jobyard.stores.memory.leases import MemoryLeases
@@ -36,6 +37,7 @@ class MemoryStore(ComposedStore):
             MemoryQueues(connection, schedules),
             schedules,
             MemoryRecords(connection),
+            MemoryHistories(connection),
         )
         self.insert = MemoryInsert(connection).insert
         self.exchange = MemoryClaim(connection, notifier).exchange
@@ -51,6 +53,9 @@ class MemoryStore(ComposedStore):
 
     async def diagnose(self) -> list[Finding]:
         return [Finding(Level.WARN, "memory", "data is lost when the process ends", "use this store in tests only")]
+
+    async def risks(self) -> list[Finding]:
+        return []
 
     async def migrations(self) -> list[Migration]:
         return []

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from jobyard.domain.history import HistoryEntry, Wake
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, LogLine, NewJob, Progress, State, Step
 from jobyard.domain.lease import LeaseKey
+from jobyard.domain.state import CancelRequest
 from jobyard.stores._shared.limits import MAX_LOG_LINES
 
 
@@ -18,6 +20,7 @@ class ActiveLease:
     token: str
     worker: str
     expires_at: Instant
+    cancel_requested: str | None = None
 
 
 @dataclass(slots=True)
@@ -38,7 +41,8 @@ class StoredJob:
     finished_at: Instant | None = None
     external_id: str | None = None
     waiting_for: str | None = None
-    cancel_requested: str | None = None
+    cancel_carried: str | None = None  # a workflow that was to stop before its present attempt
+    wake: tuple[Wake, ...] = ()
     progress: Progress | None = None
     result: bytes | None = None
     reason: str | None = None
@@ -46,7 +50,8 @@ class StoredJob:
     log: deque[LogLine] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
     steps: dict[str, Step] = field(default_factory=dict)
     signal: bytes | None = None  # delivered; given to each later attempt
-    early_signals: dict[str, bytes] = field(default_factory=dict)  # sent before the job parked on them
+    history: dict[tuple[str, str], HistoryEntry] = field(default_factory=dict)  # by scope and key, in order
+    taken: set[tuple[str, str]] = field(default_factory=set)  # signals that a job which is not a workflow has taken
 
     @property
     def id(self) -> str:
@@ -64,6 +69,23 @@ class StoredJob:
     @property
     def is_parked(self) -> bool:
         return self.state is State.PENDING and self.waiting_for is not None
+
+    @property
+    def cancel_requested(self) -> str | None:
+        return (self.lease and self.lease.cancel_requested) or self.cancel_carried
+
+    @property
+    def cancel_request(self) -> CancelRequest:
+        requested = None if self.lease is None else self.lease.cancel_requested
+        return CancelRequest(requested, self.cancel_carried, self.ends_itself)
+
+    @property
+    def ends_itself(self) -> bool:
+        """Whether it is a workflow that has begun."""
+        return self.new.is_workflow and any(scope == "" for scope, _ in self.history)
+
+    def may_wake(self) -> bool:
+        return any(sum(scope == wake.scope for scope, _ in self.history) >= wake.count for wake in self.wake)
 
     def lease_key(self) -> LeaseKey:
         assert self.lease is not None

@@ -15,7 +15,7 @@ from jobyard.stores.postgres.statements import Statements
 
 # For fewer jobs, one function call is cheaper than the several trips of a copy.
 MIN_JOBS = 200
-HAS_PRIVATE_PAYLOAD = 2  # a bit of the flags
+HAS_PRIVATE_PAYLOAD, IS_WORKFLOW = 2, 32  # bits of the flags
 JOB = (
     "sequence",
     "id",
@@ -37,8 +37,8 @@ DELAYED = ("queue", "run_at", "sequence", "group_name", "ord", "used", "flags", 
 
 
 def can_copy(jobs: Sequence[NewJob]) -> bool:
-    """Unique keys must be checked one by one, on the server."""
-    return len(jobs) >= MIN_JOBS and all(job.unique is None and not job.tags for job in jobs)
+    """Unique keys, and ids of child jobs, must be checked one by one, on the server."""
+    return len(jobs) >= MIN_JOBS and all(job.unique is None and not job.tags and job.parent is None for job in jobs)
 
 
 @dataclass(slots=True)
@@ -73,6 +73,8 @@ async def _copy_rows(
     for job, sequence in zip(jobs, sequences, strict=True):
         private, priority = job.private_payload, job.priority
         flags = 0 if private is None else HAS_PRIVATE_PAYLOAD
+        if job.is_workflow:
+            flags |= IS_WORKFLOW
         run_at = now
         if job.run_at is not None:
             run_at = min(FOREVER, job.run_at)

@@ -11,11 +11,12 @@ from asyncpg.pool import PoolConnectionProxy
 
 from jobyard.errors import NotPossible
 from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.psycopg_connection import PsycopgConnection, is_psycopg
 from jobyard.stores.postgres.statements import Statements
 
 HOW = (
-    "Pass an asyncpg connection with an open transaction, or a SQLAlchemy AsyncSession or AsyncConnection "
-    "that uses asyncpg."
+    "Pass an asyncpg or psycopg 3 connection with an open transaction, or a SQLAlchemy session or a Django connection "
+    "that uses one of them."
 )
 # Some hosted servers do not let users read the system identifier; database and table must identify them then.
 MAY_READ_SYSTEM_IDENTIFIER = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
@@ -27,6 +28,8 @@ FIRST_POLL_SECONDS, MAX_POLL_SECONDS, GIVE_UP_SECONDS = 0.003, 1.0, 600.0
 async def driver_connection(transaction: Any) -> Connection:
     if isinstance(transaction, asyncpg.Connection | PoolConnectionProxy):
         return transaction
+    if is_psycopg(transaction):
+        return PsycopgConnection(transaction)
     # Recognised by attributes, because SQLAlchemy need not be installed.
     if hasattr(transaction, "sync_session"):
         transaction = await transaction.connection()

@@ -1,4 +1,4 @@
-"""Claim: the `exchange` verb. The admission rule itself runs in the server, in `functions/claim.sql`."""
+"""Claim: the `exchange` verb. The admission rule runs in the server: `functions/claim.sql`, `claim_one.sql`."""
 
 from __future__ import annotations
 

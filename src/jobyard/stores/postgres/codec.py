@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import NewJob, Unique, UniqueScope
+from jobyard.domain.job import NewJob, Parent, Unique, UniqueScope
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.domain.state import Settlement
@@ -26,7 +26,7 @@ SCOPES = {UniqueScope.ACTIVE: 0, UniqueScope.PERIOD: 1, UniqueScope.FOREVER: 2}
 SEQUENCE_BITS = 42
 MAX_PRIORITY = 1 << 20
 # Columns of an exchange's rows that are used by position.
-QUEUE, PLACE = 3, 14
+QUEUE, PLACE, SPECIAL = 3, 14, 18
 
 
 def milliseconds(seconds: float) -> int:
@@ -71,6 +71,10 @@ def stored_tags(job: NewJob) -> bytes | None:
     return msgspec.json.encode(job.tags) if job.tags else None
 
 
+def stored_parent(job: NewJob) -> str | None:
+    return None if job.parent is None else msgspec.json.encode(job.parent).decode()
+
+
 def stored_unique(unique: Unique | None) -> tuple[str | None, int | None, int | None]:
     """Key, scope and period in ms of a unique key."""
     if unique is None:
@@ -79,7 +83,7 @@ def stored_unique(unique: Unique | None) -> tuple[str | None, int | None, int | 
 
 
 class PlainJob(NamedTuple):
-    """A job that is due at once and has no unique key, tags or private payload."""
+    """A job that is due at once and has no unique key, tags, private payload or parent, and is not a workflow."""
 
     id: str
     kind: str
@@ -99,6 +103,8 @@ def is_plain_job(job: NewJob) -> bool:
         and job.private_payload is None
         and job.run_at is None
         and job.delay_seconds <= 0
+        and job.parent is None
+        and not job.is_workflow
     )
 
 
@@ -137,6 +143,8 @@ class JobColumns(NamedTuple):
     tags: Sequence[bytes | None] = ()
     tag_of: Sequence[int] = ()  # with `tag`: the 1-based position of a job, once per tag
     tag: Sequence[str] = ()
+    parent: Sequence[str | None] = ()
+    workflow: Sequence[bool] = ()
 
     @property
     def queues(self) -> list[str]:
@@ -165,6 +173,10 @@ def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
         optional["tags"] = [stored_tags(job) for job in jobs]
         optional["tag_of"] = [number for number, job in enumerate(jobs, 1) for _ in job.tags]
         optional["tag"] = [tag for job in jobs for tag in job.tags]
+    if any(job.parent is not None for job in jobs):
+        optional["parent"] = [stored_parent(job) for job in jobs]
+    if any(job.is_workflow for job in jobs):
+        optional["workflow"] = [job.is_workflow for job in jobs]
     return JobColumns(
         [job.id for job in jobs],
         [job.kind for job in jobs],
@@ -198,6 +210,7 @@ class TransitionRow(NamedTuple):
     result: bytes | None
     reason: str | None
     error: bytes | None
+    wake: str | None
 
 
 def transition_row(settlement: Settlement) -> TransitionRow:
@@ -215,6 +228,7 @@ def transition_row(settlement: Settlement) -> TransitionRow:
         transition.result,
         storable(transition.reason),
         None if transition.error is None else msgspec.json.encode(transition.error),
+        msgspec.json.encode(transition.wake).decode() if transition.wake else None,
     )
 
 
@@ -246,47 +260,63 @@ class ExchangeArguments(NamedTuple):
     p_expired_before: Instant | None = None
     p_impatient: bool = False
     p_from: list[str] | None = None
+    o_wake: Sequence[str | None] = ()
+
+
+class SpecialLease(msgspec.Struct, frozen=True):
+    """What only child jobs and workflows have; as JSON in a column of its own."""
+
+    is_workflow: bool
+    parent: Parent | None
+    cancel_requested: str | None
+
+
+_special_lease = msgspec.json.Decoder(SpecialLease)
 
 
 def leases_from_rows(rows: Sequence[Any], token: str) -> tuple[Lease, ...]:
-    return tuple(
-        [
-            Lease(
-                job_id,
-                sequence,
-                token,
-                kind,
-                queue,
-                group or None,
-                priority,
-                attempt,
-                max_attempts,
-                deaths,
-                payload,
-                private,
-                timeout,
-                DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
-                signal,
-            )
-            for (
-                sequence,
-                job_id,
-                kind,
-                queue,
-                group,
-                priority,
-                attempt,
-                max_attempts,
-                deaths,
-                payload,
-                private,
-                timeout,
-                backoff,
-                signal,
-                *_,
-            ) in in_claim_order(rows)
-        ]
-    )
+    ordered = in_claim_order(rows)
+    leases = [
+        Lease(
+            job_id,
+            sequence,
+            token,
+            kind,
+            queue,
+            group or None,
+            priority,
+            attempt,
+            max_attempts,
+            deaths,
+            payload,
+            private,
+            timeout,
+            DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
+            signal,
+        )
+        for (
+            sequence,
+            job_id,
+            kind,
+            queue,
+            group,
+            priority,
+            attempt,
+            max_attempts,
+            deaths,
+            payload,
+            private,
+            timeout,
+            backoff,
+            signal,
+            *_,
+        ) in ordered
+    ]
+    for position, row in enumerate(ordered):
+        if row[SPECIAL] is not None:
+            special = msgspec.structs.asdict(_special_lease.decode(row[SPECIAL]))
+            leases[position] = msgspec.structs.replace(leases[position], **special)
+    return tuple(leases)
 
 
 def in_claim_order(rows: Sequence[Any]) -> Sequence[Any]:
@@ -353,8 +383,11 @@ class Adoption(NamedTuple):
     worker: str
     token: str
     external: str
+    parent: str | None
+    workflow: bool
 
 
 def adoption(job: NewJob, worker: str, token: str, external_id: str) -> Adoption:
-    unique = stored_unique(job.unique)
-    return Adoption(job.private_payload, *unique, stored_tags(job), list(job.tags), worker, token, external_id)
+    unique, special = stored_unique(job.unique), (stored_parent(job), job.is_workflow)
+    tags = stored_tags(job), list(job.tags)
+    return Adoption(job.private_payload, *unique, *tags, worker, token, external_id, *special)

@@ -63,7 +63,7 @@ def translate(error: BaseException, url: str) -> JobyardError:
         return QueueFull.over(detail["limit"], detail["queue"], detail["group"])
     if state == DUPLICATE_ID:
         return duplicate_job_id(_detail(error)["job_id"])
-    if state == UNIQUE_VIOLATION and getattr(error, "constraint_name", None) == "jobyard_job_id":
+    if state == UNIQUE_VIOLATION and _diagnostic(error, "constraint_name", "constraint_name") == "jobyard_job_id":
         # A concurrent insert, or twice in one call: the server does not say which of the ids.
         return BadInput("Cannot insert: a job with one of these ids exists. Give each job an id of its own.")
     if isinstance(error, UnicodeError | asyncpg.exceptions.DataError) or state[:2] in INVALID_VALUE_CLASSES:
@@ -80,7 +80,12 @@ def translate(error: BaseException, url: str) -> JobyardError:
 
 
 def _detail(error: BaseException) -> Any:
-    return msgspec.json.decode(getattr(error, "detail", None) or "")
+    return msgspec.json.decode(_diagnostic(error, "detail", "message_detail") or "")
+
+
+def _diagnostic(error: BaseException, name: str, psycopg_name: str) -> Any:
+    """A field of the server's message, as asyncpg or psycopg has it."""
+    return getattr(error, name, None) or getattr(getattr(error, "diag", None), psycopg_name, None)
 
 
 def _unavailable(error: BaseException, state: str, text: str, url: str) -> StoreError:
@@ -103,7 +108,7 @@ def _unavailable(error: BaseException, state: str, text: str, url: str) -> Store
     if isinstance(error, asyncio.TimeoutError):
         return StoreUnavailable(f"{url} did not respond in time.")
     if isinstance(error, ConnectionRefusedError):
-        return StoreUnavailable(f"{url} refuses connections. Check that the server runs on this host and port.")
+        return StoreUnavailable(f"Cannot connect to {url}: connection refused. Check the URL and the server.")
     if isinstance(error, OSError | EOFError | DriverError):
         return StoreUnavailable(f"Lost or failed connection to {url}: {text or type(error).__name__}.")
     if state in UNKNOWN_TABLE_OR_FUNCTION:
@@ -125,4 +130,8 @@ def translated(url: str) -> Iterator[None]:
     except JobyardError:
         raise
     except DRIVER_ERRORS as error:
+        raise translate(error, url) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "psycopg":  # the driver of a caller's transaction
+            raise
         raise translate(error, url) from error

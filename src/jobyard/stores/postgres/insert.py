@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
-from jobyard.errors import StoreError
+from jobyard.errors import BadInput, StoreError
 from jobyard.ports.job_store import Inserted
 from jobyard.stores.postgres.bulk_copy import can_copy, copy
 from jobyard.stores.postgres.claim import PostgresClaim, new_token
@@ -22,7 +22,7 @@ from jobyard.stores.postgres.codec import (
     plain_job,
 )
 from jobyard.stores.postgres.connection import PostgresConnection
-from jobyard.stores.postgres.errors import RETRYABLE, state_of
+from jobyard.stores.postgres.errors import RETRYABLE, UNIQUE_VIOLATION, state_of
 from jobyard.stores.postgres.insert_batcher import InsertBatcher
 from jobyard.stores.postgres.notifier import PostgresNotifier
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
@@ -46,7 +46,8 @@ class PostgresInsert:
         if transaction is not None:
             # In a transaction of its own: a new queue's row must not stay locked until the caller commits.
             await self._connection.fetch("create_queues", list({job.queue for job in jobs}))
-            return await self._connection.run_in(transaction, partial(self._insert_in_transaction, jobs))
+            insert = partial(self._connection.run_in, transaction, partial(self._insert_in_transaction, jobs))
+            return await _insert_children_once(jobs, insert)
         self._connection.resources()
         if self._connection.opened is None:
             return await self._insert(jobs)
@@ -61,6 +62,9 @@ class PostgresInsert:
             self._batcher = None
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await _insert_children_once(jobs, partial(self._insert_once, jobs))
+
+    async def _insert_once(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         claim = self._claim.waiting.take(jobs)
         answers = None if claim is None else await self._insert_for(claim, jobs)
         if answers is not None:
@@ -151,6 +155,18 @@ class PostgresInsert:
         # Not strict: the queue's row must not stay locked until the caller commits.
         rows = await connection.fetch(statements["insert"], self._connection.now(), columns.queues, False, *columns)
         return inserted(jobs, rows)
+
+
+async def _insert_children_once(
+    jobs: Sequence[NewJob], insert: Callable[[], Awaitable[list[Inserted]]]
+) -> list[Inserted]:
+    """Repeat when a concurrent transaction has inserted one of the child jobs, which then exists."""
+    try:
+        return await insert()
+    except BadInput as error:
+        if state_of(error.__cause__) != UNIQUE_VIOLATION or all(job.parent is None for job in jobs):
+            raise
+    return await insert()
 
 
 def inserted(jobs: Sequence[NewJob], rows: Sequence[Any]) -> list[Inserted]:

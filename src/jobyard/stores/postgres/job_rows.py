@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import AttemptError, Job, LogLine, Progress, Step
+from jobyard.domain.job import AttemptError, Job, LogLine, Parent, Progress, Step
 from jobyard.stores._shared.job_rows import JobExtras, job_from_row
 from jobyard.stores.postgres.pool import Connection
 from jobyard.stores.postgres.statements import Statements
 
-HAS_EXTRAS = 8  # a bit of the flags
+# Bits of the flags.
+HAS_EXTRAS, HAS_PARENT, IS_WORKFLOW = 8, 16, 32
+IS_SPECIAL = HAS_PARENT | IS_WORKFLOW
 ALL_EXTRAS = ["error", "log", "progress", "step"]
 # Lists show neither log lines nor steps.
 LIST_EXTRAS = ["error", "progress"]
@@ -24,12 +26,18 @@ async def load_jobs(
 ) -> dict[str, Job]:
     """Those of the jobs that exist, by id."""
     rows = await connection.fetch(statements["load_jobs"], now, list(ids))
-    extras: dict[int, JobExtras] = {row[0]: JobExtras() for row in rows if row[-1] & HAS_EXTRAS}
-    if extras:
+    extras = {row[0]: _extras(row[-2], row[-1], whole=whole) for row in rows if row[-1] & (HAS_EXTRAS | IS_SPECIAL)}
+    with_rows = [row[0] for row in rows if row[-1] & HAS_EXTRAS]
+    if with_rows:
         kinds = ALL_EXTRAS if whole else LIST_EXTRAS
-        for sequence, *item in await connection.fetch(statements["list_extras"], list(extras), kinds):
+        for sequence, *item in await connection.fetch(statements["list_extras"], with_rows, kinds):
             _add(extras[sequence], *item, whole=whole)
     return {row[1]: job_from_row(row, extras.get(row[0], NO_EXTRAS)) for row in rows}
+
+
+def _extras(parent: str | None, flags: int, *, whole: bool) -> JobExtras:
+    parent_id = msgspec.json.decode(parent, type=Parent).job_id if whole and parent is not None else None
+    return JobExtras(parent_id=parent_id, is_workflow=bool(flags & IS_WORKFLOW))
 
 
 def _add(extras: JobExtras, kind: str, at: Instant, finished_at: Instant | None, data: bytes, *, whole: bool) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, State
+from jobyard.domain.job import Job
 from jobyard.ports.admin_store import Action, Changed, Filter, Page
 from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
 from jobyard.stores.postgres.codec import checked_priority, storable
 from jobyard.stores.postgres.connection import PostgresConnection
+from jobyard.stores.postgres.job_index import JobIndex, bounded
 from jobyard.stores.postgres.job_rows import load_jobs
 from jobyard.stores.postgres.notifier import PostgresNotifier
 from jobyard.stores.postgres.pool import COMMAND_SECONDS, Connection
@@ -30,25 +31,15 @@ MAX_SCANNED_ROWS = 20_000
 # A text search reads payloads: fewer rows, and at most this many bytes.
 MAX_SEARCHED_ROWS = 5_000
 MAX_SEARCHED_BYTES = 16 << 20
-# Up to this many jobs of the states are sorted; beyond, scanning all jobs finds matches sooner.
-MAX_SORTED_ROWS = 5_000
+# Up to this many jobs of the states or the queue are sorted; beyond, scanning all jobs finds matches sooner.
+MAX_SORTED_ROWS = 50_000
 STATE = (
     "CASE WHEN d.state IS NOT NULL THEN d.state"
     " WHEN EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = j.sequence) THEN 'RUNNING'"
     " ELSE 'PENDING' END"
 )
-STATE_ROWS = {
-    State.PENDING: "SELECT r.ord & 4398046511103 AS s FROM {schema}.jobyard_ready r"
-    " UNION ALL SELECT d.sequence FROM {schema}.jobyard_delayed d",
-    State.RUNNING: "SELECT l.sequence AS s FROM {schema}.jobyard_lease l",
-    State.COMPLETED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 0",
-    State.FAILED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
-    State.TIMEOUT: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
-    State.CANCELLED: "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.bucket = 1",
-}
 LATIN1 = "convert_from({}, 'LATIN1') COLLATE \"C\""
 SEARCH = f"strpos(lower({LATIN1.format('j.payload')}), {LATIN1}) > 0"
-ALL = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE j.sequence < $1"
 
 
 class PostgresJobs:
@@ -67,10 +58,19 @@ class PostgresJobs:
             pooled_seconds=COMMAND_SECONDS,
         )
 
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+    async def change(
+        self,
+        action: Action,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        priority: int = 0,
+        unless_requested: bool = False,
+    ) -> Changed:
         stored_reason = storable(reason or (DEFAULT_CANCEL_REASON if action is Action.CANCEL else ""))
         now, checked = self._connection.now(), checked_priority(priority)
-        rows = await self._connection.fetch("change", now, str(action), list(job_ids), stored_reason, checked)
+        word = "cancel_unless_requested" if action is Action.CANCEL and unless_requested else str(action)
+        rows = await self._connection.fetch("change", now, word, list(job_ids), stored_reason, checked)
         changed = tuple(row[0] for row in rows if row[1])
         if changed:
             self._notifier.announce_work()
@@ -86,7 +86,7 @@ class PostgresJobs:
         # One queue per transaction, so that no queue is locked while another is folded or pruned.
         for (queue,) in await connection.fetch("foldable_queues", now, QUEUES_PER_PRUNE):
             await connection.fetch_value("fold_in", now, [queue])
-        for (queue,) in await connection.fetch("prunable_queues"):
+        for (queue,) in await connection.fetch("prunable_queues", now):
             if removed < limit:
                 removed += await connection.fetch_value("prune_queue", now, queue, limit - removed)
         queue = await connection.fetch_value("next_queue", self._last_queue)
@@ -100,7 +100,9 @@ async def find_jobs(
     connection: Connection, statements: Statements, now: Instant | None, where: Filter, limit: int, cursor: str | None
 ) -> Page:
     before = 1 << 62 if cursor is None else decode_cursor(cursor)
-    source, narrow = await choose_source(connection, statements, where)
+    index = JobIndex(connection, statements)
+    before = await index.first_sequence(where, before)
+    source, narrow = await index.choose(where, MAX_SCANNED_ROWS, MAX_SORTED_ROWS)
     conditions, parameters = conditions_of(where, narrow)
     scan, is_limited = scan_of(source, where)
     query = f"""
@@ -110,6 +112,8 @@ async def find_jobs(
     rows = await connection.fetch(statements.qualify(query), before, *parameters)
     jobs = await load_jobs(connection, statements, now, [row[0] for row in rows], whole=False)
     found = tuple(jobs[row[0]] for row in rows if row[0] in jobs)
+    if where.payload:
+        found = tuple(job for job in found if where.matches(job.created_at, bytes(job.payload)))
     if rows and len(rows) == limit:
         return Page(found, str(rows[-1][1]))
     # A short page: either there are no more rows, or the scan reached its limit.
@@ -125,42 +129,15 @@ async def find_jobs(
 
 def scan_of(source: str, where: Filter) -> tuple[str, str]:
     """The query of the rows that one call scans, and the condition that there may be more of them."""
-    limit = MAX_SCANNED_ROWS if where.text is None else MAX_SEARCHED_ROWS
+    limit = MAX_SEARCHED_ROWS if where.searches else MAX_SCANNED_ROWS
     scan = f"SELECT DISTINCT s FROM ({source}) source WHERE s < $1 ORDER BY s DESC LIMIT {limit}"  # noqa: S608
-    if where.text is None:
+    if not where.searches:
         return scan, f"count(*) >= {limit}"
     sized = f"""
         SELECT w.s, octet_length(p.payload) AS size, sum(octet_length(p.payload)) OVER (ORDER BY w.s DESC) AS searched
         FROM ({scan}) w JOIN {{schema}}.jobyard_job p ON p.sequence = w.s"""  # noqa: S608
     within = f"SELECT s, searched FROM ({sized}) sized WHERE searched - size < {MAX_SEARCHED_BYTES}"  # noqa: S608
     return within, f"count(*) >= {limit} OR max(searched) >= {MAX_SEARCHED_BYTES}"
-
-
-async def choose_source(connection: Connection, statements: Statements, where: Filter) -> tuple[str, list[Any]]:
-    """The query of the narrowest set of sequences that an index gives; its own parameter, if any, is $2."""
-    job = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE "
-    if where.ids is not None:
-        return f"{job} j.id = ANY ($2::text[])", [list(where.ids)]
-    if where.unique_key is not None:
-        return f"{job} j.unique_key = ANY ($2::text[])", [[where.unique_key]]
-    if where.tag is not None:
-        tag = "SELECT t.sequence AS s FROM {schema}.jobyard_tag t WHERE t.tag = ($2::text[])[1] AND t.sequence < $1"
-        return tag, [[where.tag]]
-    if where.states is not None:
-        sources = list(dict.fromkeys(STATE_ROWS[state] for state in where.states))
-        if not sources:
-            return f"{ALL} AND false", []
-        if await are_few(connection, statements, sources):
-            return " UNION ALL ".join(sources), []
-    if where.kind is not None:
-        return f"{job} j.kind = ($2::text[])[1] AND j.sequence < $1", [[where.kind]]
-    return ALL, []
-
-
-async def are_few(connection: Connection, statements: Statements, sources: list[str]) -> bool:
-    together = " UNION ALL ".join(sources)
-    query = f"SELECT count(*) FROM (SELECT s FROM ({together}) u LIMIT {MAX_SORTED_ROWS + 1}) c"  # noqa: S608  # ours
-    return int(await connection.fetchval(statements.qualify(query))) <= MAX_SORTED_ROWS
 
 
 def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]:
@@ -187,12 +164,8 @@ def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]
         add("j.created_at >= {}", bounded(where.created_after), "bigint")
     if where.created_before is not None:
         add("j.created_at < {}", bounded(where.created_before), "bigint")
-    if where.text is not None:
-        needle = where.text_bytes()
+    if where.searches:
+        needle = where.needle()
         # As LATIN1 each byte is a character, and lower() with collation C changes ASCII letters only. Text has no NUL.
         add(SEARCH if b"\0" not in needle else "{} IS NULL", needle, "bytea")
     return " AND ".join(conditions), values
-
-
-def bounded(instant: Instant) -> Instant:
-    return max(-(1 << 62), min(1 << 62, instant))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 import msgspec
 
+from jobyard.domain.history import MAX_SIGNALS
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import Settlement, judge_expired
 from jobyard.errors import JobNotFound
 from jobyard.ports.job_store import Extended, Report
-from jobyard.stores._shared.errors import cannot_signal
+from jobyard.stores._shared.errors import cannot_signal, too_many_signals
 from jobyard.stores.postgres.claim import PostgresClaim, new_token
 from jobyard.stores.postgres.codec import ExchangeArguments, adoption, milliseconds, plain_job, report_row
 from jobyard.stores.postgres.connection import PostgresConnection
@@ -84,19 +86,22 @@ class PostgresLeases:
         self._notifier.announce_work()
         return [one for one, row in zip(ended, rows, strict=True) if row[0] not in refused]
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
-        token = new_token()
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
+        token = token or new_token()
         arguments = (*plain_job(job), *adoption(job, worker, token, external_id))
         sequence: int = await self._connection.fetch_value("adopt", self._connection.now(), *arguments)
         return adopted(job, sequence, token)
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        rows = await self._connection.fetch("signal", self._connection.now(), job_id, name, data)
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        key = signal_id or secrets.token_hex(8)
+        rows = await self._connection.fetch("signal", self._connection.now(), job_id, name, data, key, MAX_SIGNALS)
         if not rows:
             raise JobNotFound.of(job_id)
-        woke, final = rows[0]
+        woke, final, is_full = rows[0]
         if final is not None:
             raise cannot_signal(job_id, final)
+        if is_full:
+            raise too_many_signals(job_id, name)
         if woke:
             self._notifier.announce_work()
         return bool(woke)

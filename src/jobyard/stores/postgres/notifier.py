@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from jobyard.domain.job import Job
-from jobyard.errors import JobNotFound
+from jobyard.domain.job import SOON_AT_MOST, SOON_SECONDS, Job
+from jobyard.errors import JobNotFound, StoreUnavailable
+from jobyard.stores._shared.awaited_jobs import MARGIN_SECONDS, ShortRetention
 from jobyard.stores._shared.limits import MIN_WAIT_SECONDS
 from jobyard.stores.postgres.connection import PostgresConnection, Resources
 from jobyard.stores.postgres.listen_notify import CANCEL, ENDS, WORK
@@ -33,6 +34,9 @@ class PostgresNotifier:
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
         self._waiters = connection.waiters
+        self.short_retention = ShortRetention(
+            lambda: connection.fetch_value("removes_soon", SOON_SECONDS, SOON_AT_MOST)
+        )
 
     async def wait_for_work(self, queues: Sequence[str], timeout_seconds: float) -> bool:
         loop = asyncio.get_running_loop()
@@ -42,7 +46,7 @@ class PostgresNotifier:
         while True:
             changed = self._waiters.work.add()
             try:
-                [(found, cancels, due)] = await self._connection.fetch("has_work", self._connection.now(), list(queues))
+                found, cancels, due = await self._has_work(queues)
                 # Only a cancel requested since the wait began: an older one whose job still runs must not end it.
                 is_new = self._waiters.cancels != cancels_before or (counted is not None and cancels > counted)
                 if found or is_new:
@@ -58,6 +62,15 @@ class PostgresNotifier:
             finally:
                 self._waiters.work.discard(changed)
 
+    async def _has_work(self, queues: Sequence[str]) -> tuple[bool, int, int | None]:
+        arguments = self._connection.now(), list(queues)
+        try:
+            [row] = await self._connection.fetch("has_work", *arguments)
+        except StoreUnavailable:
+            # Reading changes nothing, so it is repeated once: the server may have ended only this session.
+            [row] = await self._connection.fetch("has_work", *arguments)
+        return tuple(row)
+
     async def wait_for_end(self, job_id: str, timeout_seconds: float) -> Job | None:
         if timeout_seconds <= 0:
             return await self._ended(job_id)
@@ -65,8 +78,13 @@ class PostgresNotifier:
         # While it is registered, an exchange of this process reports the end even if retention removes the job.
         future = self._waiters.ends.add(job_id)
         try:
-            resources.completions.watch(job_id)
             async with asyncio.timeout(timeout_seconds):
+                if await self.short_retention.is_used():
+                    # The worker may be in another process.
+                    wait = round((timeout_seconds + MARGIN_SECONDS) * 1000)
+                    now, soon = self._connection.now(), (SOON_SECONDS, SOON_AT_MOST)
+                    await self._connection.fetch("register_awaited", now, job_id, wait, *soon)
+                resources.completions.watch(job_id)
                 return await future
         except TimeoutError:
             return None

@@ -16,6 +16,7 @@ import asyncpg
 from jobyard.errors import StoreUnavailable
 from jobyard.stores.postgres.errors import DRIVER_ERRORS, RETRYABLE, breaks_connection, state_of, translate
 from jobyard.stores.postgres.stall_detector import STALL_SECONDS, StallDetector
+from jobyard.stores.postgres.type_cache import CachingConnection
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -62,6 +63,7 @@ class Pool:
             # Behind PgBouncer the next statement may run in another session, where nothing is prepared.
             statement_cache_size=0 if self._pooled else 200,
             server_settings=settings,
+            connection_class=CachingConnection,
         )
         keep_alive(connection)
         return connection

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from jobyard.domain.admission import UNLIMITED, Group, Queue, limit_of
-from jobyard.domain.explain import Standing
+from jobyard.domain.explain import JobPosition
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
-from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, GroupsInLine, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
-from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row
+from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row, settings_row
 from jobyard.stores.postgres.codec import order_of
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.job_rows import load_jobs
@@ -28,11 +28,9 @@ class PostgresQueues:
         self._notifier = notifier
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
-        s = settings
-        limits = (s.max_running, s.max_per_group, s.max_waiting, s.max_waiting_per_group)
-        retention = (s.keep_completed, s.keep_failed, float(s.keep_seconds))
-        await self._connection.fetch_value("configure", self._connection.now(), queue, *limits, *retention)
+        await self._connection.fetch_value("configure", self._connection.now(), queue, *settings_row(settings))
         self._notifier.announce_work()
+        self._notifier.short_retention.forget()
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         if group is None:
@@ -54,7 +52,7 @@ class PostgresQueues:
 
     async def queues(self) -> list[QueueInfo]:
         return [
-            queue_info(row[0], settings_from_row(row[1:8]), row[8], row[9:])
+            queue_info(row[0], settings_from_row(row[1:10]), row[10], row[11:])
             for row in await self._connection.fetch("list_queues", self._connection.now(), MAX_COUNTED_DUE)
         ]
 
@@ -74,18 +72,34 @@ class PostgresQueues:
 
         return await self._connection.run_snapshot(read)
 
-    async def standing(self, job_id: str) -> Standing:
+    async def line(self, queue: str, limit: int = 100) -> GroupsInLine:
+        # New groups take their places in line as they would by a claim.
+        await self._connection.fetch_value("fold_in", self._connection.now(), [queue])
+
+        async def read(connection: Connection, statements: Statements) -> GroupsInLine:
+            row = await connection.fetchrow(statements["load_queue"], queue)
+            if row is None:
+                return GroupsInLine((), 0)
+            groups = await connection.fetch(statements["list_line"], queue, limit)
+            total = await connection.fetchval(statements["count_line"], queue)
+            return GroupsInLine(tuple(group_info(queue, row[2], group) for group in groups), total)
+
+        return await self._connection.run_snapshot(read)
+
+    async def position(self, job_id: str) -> JobPosition:
         now = self._connection.now()
         job = await self._connection.load_job(job_id)
         if job is not None:
             # Its group takes its place in line as it would by a claim.
             await self._connection.fetch_value("fold_in", now, [job.queue])
         return await self._connection.run_snapshot(
-            lambda connection, statements: read_standing(connection, statements, now, job_id)
+            lambda connection, statements: read_position(connection, statements, now, job_id)
         )
 
 
-async def read_standing(connection: Connection, statements: Statements, clock: Instant | None, job_id: str) -> Standing:
+async def read_position(
+    connection: Connection, statements: Statements, clock: Instant | None, job_id: str
+) -> JobPosition:
     job = (await load_jobs(connection, statements, clock, [job_id])).get(job_id)
     if job is None:
         raise JobNotFound.of(job_id)
@@ -106,7 +120,7 @@ async def read_standing(connection: Connection, statements: Statements, clock: I
     of_group = None if is_full and group.running < limit_of(queue, group) else job.group or ""
     holders = await connection.fetch(statements["running_ids"], job.queue, of_group, MAX_RUNNING_IDS)
     workers = await live_workers(connection, statements, clock)
-    return Standing(
+    return JobPosition(
         job=job,
         is_due=job.run_at <= now or await connection.fetchval(statements["is_in_line"], job.queue, group_name, order),
         queue=queue,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 
 from jobyard.stores._shared import named_sql
@@ -47,8 +48,9 @@ def functions() -> str:
     return "\n".join(text for _, text in _files("functions"))
 
 
-def migrations() -> list[tuple[int, str, str]]:
+@cache
+def migrations() -> tuple[tuple[int, str, str], ...]:
     """Number, name and text of each migration, in order. The last one also replaces all functions."""
     found = [(int(name[:4]), name[5:].removesuffix(".sql"), text) for name, text in _files("migrations")]
     number, name, text = found[-1]
-    return [*found[:-1], (number, name, f"{text}\n{functions()}")]
+    return (*found[:-1], (number, name, f"{text}\n{functions()}"))

@@ -11,6 +11,7 @@ from jobyard.stores.postgres.audit import audit, repair
 from jobyard.stores.postgres.claim import PostgresClaim
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.diagnostics import findings
+from jobyard.stores.postgres.histories import PostgresHistories
 from jobyard.stores.postgres.insert import PostgresInsert
 from jobyard.stores.postgres.jobs import PostgresJobs
 from jobyard.stores.postgres.leases import PostgresLeases
@@ -55,6 +56,7 @@ class PostgresStore(ComposedStore):
             PostgresQueues(connection, notifier),
             PostgresSchedules(connection, notifier),
             PostgresRecords(connection),
+            PostgresHistories(connection, notifier),
         )
         self._inserts = PostgresInsert(connection, notifier, claim)
         self.insert = self._inserts.insert
@@ -71,6 +73,9 @@ class PostgresStore(ComposedStore):
 
     async def diagnose(self) -> list[Finding]:
         return await self._connection.inspect(findings)
+
+    async def risks(self) -> list[Finding]:
+        return []
 
     async def migrations(self) -> list[Migration]:
         return await self._connection.inspect(partial(known_migrations, url=self.url))

@@ -17,7 +17,7 @@ log = logging.getLogger("jobyard.store")
 INTERVAL_SECONDS = 1.0
 # Fewer changes than this cost less to skip over than to vacuum.
 MIN_CHANGES = 2_000
-TABLES = ("lease", "group", "queue", "inbox")
+TABLES = ("lease", "group", "queue", "inbox", "ended")
 
 
 class Vacuum:

@@ -23,17 +23,17 @@ async def audit(client: RedisClient) -> list[str]:
 
 async def repair(client: RedisClient) -> list[str]:
     """Each queue in one command, so that workers may go on meanwhile."""
-    mended: list[str] = []
+    repaired: list[str] = []
     for name in sorted(await stored_queues(client) - await listed_queues(client)):
         await client.execute("SADD", f"{client.prefix}:queues", name)
-        mended.append(_unlisted(name))
+        repaired.append(_unlisted(name))
     for name in sorted(await listed_queues(client)):
         before = await audit_queue(client, name)
         if before:
             await client.call("repair", {"name": name}, extra_seconds=AUDIT_SECONDS)
             after = set(await audit_queue(client, name))
-            mended += [sentence for sentence in before if sentence not in after]
-    return mended
+            repaired += [sentence for sentence in before if sentence not in after]
+    return repaired
 
 
 async def audit_queue(client: RedisClient, name: str) -> list[str]:

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import NewJob, State, UniqueScope
+from jobyard.domain.job import NewJob, Parent, State, UniqueScope
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF, Backoff
 
-HAS_PRIVATE, HAS_ACTIVE_KEY, HAS_MARKS = 1, 2, 4
+HAS_PRIVATE, HAS_ACTIVE_KEY, HAS_MARKS, IS_CHILD, IS_WORKFLOW = 1, 2, 4, 16, 32
 STATES = (State.PENDING, State.COMPLETED, State.FAILED, State.TIMEOUT, State.CANCELLED, State.RUNNING)
 CODES = {state: code for code, state in enumerate(STATES)}
 SCOPES = {UniqueScope.ACTIVE: 1, UniqueScope.PERIOD: 2, UniqueScope.FOREVER: 3}
@@ -47,11 +47,13 @@ class JobChanges(msgspec.Struct, frozen=True, gc=False, rename={"attempts": "u",
     waiting_for: str | None = msgspec.field(default=None, name="w")
     signal: str | None = msgspec.field(default=None, name="s")
     priority: int | None = msgspec.field(default=None, name="p")
+    cancel_requested: str | None = msgspec.field(default=None, name="c")  # carried over from an earlier attempt
 
 
 UNCHANGED = JobChanges()
 _decode_body = msgspec.msgpack.Decoder(JobBody).decode
 _decode_changes = msgspec.msgpack.Decoder(JobChanges, strict=False).decode
+decode_parent = msgspec.json.Decoder(Parent).decode
 
 
 @lru_cache(maxsize=4096)
@@ -121,6 +123,10 @@ def pack_job(job: NewJob) -> bytes:
         fields = (*fields, job.timeout_seconds)
     if job.private_payload is not None:
         flags |= HAS_PRIVATE
+    if job.parent is not None:
+        flags |= IS_CHILD
+    if job.is_workflow:
+        flags |= IS_WORKFLOW
     group = (job.group or "").encode()
     return NEW_JOB.pack(flags, job.priority, len(group)) + group + encode(fields)
 
@@ -140,6 +146,8 @@ def job_options(job: NewJob) -> dict[str, Any]:
         found["index"] = [*unique, *(f"t{tag}" for tag in dict.fromkeys(job.tags))]
     if job.private_payload is not None:
         found["private"] = as_string(job.private_payload)
+    if job.parent is not None:
+        found["parent"] = as_string(msgspec.json.encode(job.parent))
     return found
 
 
@@ -150,6 +158,7 @@ def has_options(job: NewJob) -> bool:
         or job.unique is not None
         or job.tags
         or job.private_payload is not None
+        or job.parent is not None
     )
 
 
@@ -160,14 +169,24 @@ def unpack_job(record: bytes) -> tuple[Instant, Instant, int, str | None, JobBod
     return int(created_at), int(run_at), int(priority), record[27:end].decode() or None, _decode_body(record[end:])
 
 
+def is_workflow(record: bytes) -> bool:
+    return bool(record[16] & IS_WORKFLOW)
+
+
 def unpack_changes(data: bytes) -> JobChanges:
     return _decode_changes(data) if data else UNCHANGED
 
 
 def unpack_lease(
-    token: str, queue: str, sequence: int, record: bytes, changes: JobChanges = UNCHANGED, private: bytes | None = None
+    token: str,
+    queue: str,
+    sequence: int,
+    record: bytes,
+    changes: JobChanges = UNCHANGED,
+    private: bytes | None = None,
+    parent: Parent | None = None,
 ) -> Lease:
-    _, _, _, priority, size = STORED_JOB.unpack_from(record)
+    _, _, flags, priority, size = STORED_JOB.unpack_from(record)
     end = 27 + size
     body = _decode_body(record[end:])
     return Lease(
@@ -186,4 +205,7 @@ def unpack_lease(
         body.timeout_seconds,
         body.backoff or DEFAULT_BACKOFF,
         None if changes.signal is None else changes.signal.encode(),
+        flags >= IS_WORKFLOW,
+        parent,
+        changes.cancel_requested,
     )

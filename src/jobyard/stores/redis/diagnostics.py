@@ -12,10 +12,12 @@ from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.errors import is_forbidden
 from jobyard.stores.redis.scripts import built_in_commands
 
-# 1: the first. 2: schedules, and logs that are trimmed.
-SCHEMA = 2
+# 1: the first. 2: schedules, and logs that are trimmed. 3: histories; signals of schema 2 are still taken.
+# 4: two ages and a cap in the row of a queue; rows of schema 3 are still read, see _queue_line.lua.
+SCHEMA = 4
 OLDEST_VERSION = (7, 0)
 MEBIBYTE = 1 << 20
+RISKS = ("persistence", "eviction")
 WARN_SHARE, FAIL_SHARE = 0.8, 0.95  # of maxmemory
 
 
@@ -91,6 +93,8 @@ async def migrations(client: RedisClient) -> list[Migration]:
     return [
         Migration(1, "first", f"SET {key} 1 NX", present >= 1),
         Migration(2, "schedules", f"SET {key} 2 XX", present >= 2),
+        Migration(3, "histories", f"SET {key} 3 XX", present >= 3),
+        Migration(4, "retention", f"SET {key} 4 XX", present >= 4),
     ]
 
 
@@ -101,6 +105,13 @@ async def findings(client: RedisClient) -> list[Finding]:
         return [Finding(Level.WARN, "server", says, "allow this user INFO and CONFIG GET"), *damaged]
     fsync = await setting(client, "appendfsync")
     return [*_server(info), *_persistence(info, fsync), *_memory(info), *_writable(info), *damaged]
+
+
+async def risks(client: RedisClient) -> list[Finding]:
+    """Eviction, and no append-only file; nothing where the server denies INFO."""
+    info = await server_info(client)
+    found = [*_persistence(info, None), *_memory(info)] if info else []
+    return [finding for finding in found if finding.check in RISKS and finding.level is not Level.OK]
 
 
 async def damage(client: RedisClient) -> list[Finding]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import count, repeat
 from typing import Any
 
+from jobyard.domain.job import Parent
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.state import Settlement
 from jobyard.errors import StoreUnavailable
@@ -19,6 +20,7 @@ from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import (
     UNCHANGED,
     JobChanges,
+    decode_parent,
     decode_queue,
     encode_queue,
     milliseconds,
@@ -32,7 +34,7 @@ log = logging.getLogger("jobyard.store")
 
 # As long as a restarted server needs to come back. Giving up earlier loses leases whose grant was not received.
 RETRY_SECONDS = 4.0
-FIRST_PAUSE_SECONDS = 0.02
+FIRST_PAUSE_SECONDS = 0.02  # doubled after each attempt, so that a server that restarts is not flooded
 
 
 def new_token() -> str:
@@ -79,36 +81,19 @@ class RedisExchange:
             "slot": slot,
         }
         try:
-            reply = await self._call(request)
+            reply = await call_until_answered(self.client, "exchange", request)
         finally:
             self.slots.free(worker, slot)
         return self.decode(token, settlements, reply)
 
-    async def _call(self, request: dict[str, Any]) -> Any:
-        """Repeat the same exchange for some seconds when its reply is lost: the server replays it by its token.
-
-        Without that, jobs granted in a lost reply would return only when their leases expire, as after a dead worker.
-        """
-        try:
-            return await self.client.call("exchange", request)
-        except ReplyLost as error:
-            lost = error
-        deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
-        while time.monotonic() < deadline:
-            await asyncio.sleep(pause)
-            pause *= 2
-            with suppress(StoreUnavailable):
-                return await self.client.call("exchange", request)
-        raise lost
-
     def decode(self, token: str, settlements: Sequence[Settlement], reply: list[Any]) -> Exchange:
         """The reply of `exchange.lua`."""
-        refused, queues, sequences, records, options, cancels, due, revision, now, damaged = reply
+        refused, queues, sequences, records, options, cancels, due, revision, now, damaged, children = reply
         for name, reason in damaged:
             log.error("Claims go on without one queue: %s", set_aside(name, reason))
         return Exchange(
             refused=tuple([settlements[position - 1].key for position in refused]),
-            leases=self.decode_leases(token, queues, sequences, records, options),
+            leases=self.decode_leases(token, queues, sequences, records, options, children),
             cancelled=decode_cancels(cancels),
             next_due_at=None if due < 0 else due,
             revision=revision,
@@ -116,7 +101,13 @@ class RedisExchange:
         )
 
     def decode_leases(
-        self, token: str, queues: list[bytes], sequences: list[bytes], records: list[bytes], options: list[Any]
+        self,
+        token: str,
+        queues: list[bytes],
+        sequences: list[bytes],
+        records: list[bytes],
+        options: list[Any],
+        children: list[Any],
     ) -> tuple[Lease, ...]:
         if not sequences:
             return ()
@@ -124,14 +115,36 @@ class RedisExchange:
         if len(queues) == 1:
             queues = queues * len(numbers)
         self._lease_queues.add(numbers, queues)
-        # Few jobs have changes or a private payload, so the reply names only those, by position.
+        # Few jobs have changes, a private payload or a parent, so the reply names only those, by position.
         changes: list[JobChanges] = [UNCHANGED] * len(numbers)
         privates: list[bytes | None] = [None] * len(numbers)
         for position, packed, private in options:
             changes[position] = unpack_changes(packed)
             privates[position] = private or None
+        parents: list[Parent | None] = [None] * len(numbers)
+        for position, parent in zip(children[::2], children[1::2], strict=True):
+            parents[int(position)] = decode_parent(parent)
         names = map(decode_queue, queues)
-        return tuple(map(unpack_lease, repeat(token), names, numbers, records, changes, privates))
+        return tuple(map(unpack_lease, repeat(token), names, numbers, records, changes, privates, parents))
+
+
+async def call_until_answered(client: RedisClient, command: str, request: dict[str, Any]) -> Any:
+    """Repeat a command that may be executed twice for some seconds when its reply is lost.
+
+    The server replays an exchange by its token. Without that, jobs granted in a lost reply would return only when their
+    leases expire, as after a dead worker.
+    """
+    try:
+        return await client.call(command, request)
+    except ReplyLost as error:
+        lost = error
+    deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
+    while time.monotonic() < deadline:
+        await asyncio.sleep(pause)
+        pause *= 2
+        with suppress(StoreUnavailable):
+            return await client.call(command, request)
+    raise lost
 
 
 def decode_cancels(cancels: list[list[bytes]]) -> tuple[tuple[LeaseKey, str], ...]:

@@ -11,7 +11,15 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, State, Step
 from jobyard.domain.retry import DEFAULT_BACKOFF
-from jobyard.stores.redis.codec import STATES, decode_queue, split_strings, unpack_changes, unpack_job
+from jobyard.stores.redis.codec import (
+    STATES,
+    decode_parent,
+    decode_queue,
+    is_workflow,
+    split_strings,
+    unpack_changes,
+    unpack_job,
+)
 
 T = TypeVar("T", AttemptError, LogLine, Progress)
 
@@ -94,7 +102,8 @@ def decode_steps(packed: bytes) -> tuple[Step, ...]:
 
 def job_view(parts: Sequence[Any], *, full: bool = True) -> Job:
     """The job from the parts that `job_parts` in `_job.lua` lists; without `full`, as in a page, no tracebacks."""
-    (queue, seq, record, packed_changes, lease, done, external_id, cancel, progress, errors, lines, step_parts) = parts
+    queue, seq, record, packed_changes, lease, done, external_id, cancel, progress, errors, *more = parts
+    lines, step_parts, *parent = more  # only a child has a parent
     created_at, run_at, priority, group, body = unpack_job(record)
     changes = unpack_changes(packed_changes)
     held = unpack_lease_record(lease) if lease else None
@@ -125,11 +134,13 @@ def job_view(parts: Sequence[Any], *, full: bool = True) -> Job:
         worker=end.worker if end else held.worker if held else None,
         external_id=external_id.decode() if external_id else None,
         waiting_for=changes.waiting_for,
-        cancel_requested=cancel_reason(cancel),
+        cancel_requested=cancel_reason(cancel) or changes.cancel_requested,
         progress=decode_stamped(progress, Progress) if progress else None,
         result=None if end is None or end.result is None else msgspec.Raw(end.result),
         reason=end.reason if end else None,
         errors=tuple(failures),
         log=tuple(decode_stamped(line, LogLine) for line in split_strings(lines)),
         steps=decode_steps(step_parts),
+        parent_id=decode_parent(parent[0]).job_id if parent and parent[0] else None,
+        is_workflow=is_workflow(record),
     )

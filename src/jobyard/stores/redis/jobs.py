@@ -20,6 +20,7 @@ MAX_EXAMINED = 20_000
 # Per command: more would block the server for other clients.
 EXAMINED_PER_COMMAND = 2_000
 ROWS_PER_COMMAND = 500
+OTHER_ENDS = (State.FAILED, State.TIMEOUT, State.CANCELLED)
 BYTES_SEARCHED_PER_COMMAND = 2 << 20  # when a text is searched
 
 
@@ -49,8 +50,17 @@ class RedisJobs:
             if len(jobs) >= limit or examined >= MAX_EXAMINED:
                 return Page(tuple(jobs), str(last))
 
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
-        request = {"action": str(action), "ids": list(job_ids), "priority": priority}
+    async def change(
+        self,
+        action: Action,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        priority: int = 0,
+        unless_requested: bool = False,
+    ) -> Changed:
+        word = "cancel_unless_requested" if action is Action.CANCEL and unless_requested else str(action)
+        request: dict[str, Any] = {"action": word, "ids": list(job_ids), "priority": priority}
         request["reason"] = without_nul(reason or DEFAULT_CANCEL_REASON)
         changed, unchanged = await self._client.call("change", request)
         if action is Action.CANCEL and changed:
@@ -68,8 +78,11 @@ def _encode_filter(where: Filter) -> dict[str, Any]:
         found |= {"after": float(where.created_after), "stop_at": float(where.created_after - CLOCK_SET_BACK)}
     if where.created_before is not None:
         found["before_time"] = float(where.created_before)
-    if where.text is not None:
-        found["needle"] = as_string(where.text_bytes())
+        found["newest"] = float(where.created_before + CLOCK_SET_BACK)
+    if where.searches:
+        found["needle"] = as_string(where.needle())
+    if where.kind is not None:
+        found["kind"] = where.kind
     if where.queue is not None:
         found["queue"] = encode_queue(where.queue)
     if where.group is not None:
@@ -82,10 +95,32 @@ def _encode_filter(where: Filter) -> dict[str, Any]:
         found["index"] = f"u{where.unique_key}"
     elif where.tag is not None:
         found["index"] = f"t{where.tag}"
-    elif where.states is not None and State.PENDING not in where.states:
-        running = {"leases"} if State.RUNNING in where.states else set()
-        finished = {"done"} if any(state.is_final for state in where.states) else set()
-        found |= {"hashes": sorted(running | finished), "max_in_hashes": MAX_EXAMINED}
+    else:
+        found |= _state_index(where)
+        found["contents"] = _contents(where)
+    return found
+
+
+def _state_index(where: Filter) -> dict[str, Any]:
+    """Where jobs of these states are listed; waiting ones are not."""
+    states = where.states
+    if states is None or State.PENDING in states:
+        return {}
+    running = ["leases"] if State.RUNNING in states else []
+    ended = ["completed"] if State.COMPLETED in states else []
+    ended += ["failed"] if any(state in OTHER_ENDS for state in states) else []
+    return {"hashes": running, "ended": ended, "max_in_hashes": MAX_EXAMINED}
+
+
+def _contents(where: Filter) -> list[list[str]]:
+    """Names in the contents of a block, of each list of which it must hold one; see `contents` in `_queue_line.lua`."""
+    found: list[list[str]] = []
+    if where.group:
+        found.append([f"g{where.group}"])
+    if where.kind is not None:
+        found.append([f"k{where.kind}"])
+    if where.states and all(state in OTHER_ENDS for state in where.states):
+        found.append([f"s{CODES[state]}" for state in where.states])
     return found
 
 
@@ -95,5 +130,5 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.tag is None or where.tag in job.tags)
         and (where.unique_key is None or job.unique_key == where.unique_key)
         and (where.ids is None or job.id in where.ids)
-        and (where.text is None or where.matches(job.created_at, bytes(job.payload)))
+        and (not where.searches or where.matches(job.created_at, bytes(job.payload)))
     )

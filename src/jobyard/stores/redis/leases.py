@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from jobyard.domain.history import MAX_SIGNALS
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
-from jobyard.domain.state import judge_expired
+from jobyard.domain.state import CancelRequest, judge_expired
 from jobyard.errors import BadInput, JobNotFound, duplicate_job_id
 from jobyard.ports.job_store import Extended, Report
-from jobyard.stores._shared.errors import cannot_signal
+from jobyard.stores._shared.errors import cannot_signal, too_many_signals
 from jobyard.stores._shared.limits import MAX_LOG_LINES
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import (
@@ -31,14 +33,13 @@ from jobyard.stores.redis.exchange import decode_cancels, new_token
 from jobyard.stores.redis.job_view import cancel_reason, unpack_lease_record
 from jobyard.stores.redis.settle import LeaseQueues, encode_transition
 
+TOO_MANY = -2  # the answer of `signal.lua`
+
 
 class RedisLeases:
     def __init__(self, client: RedisClient, lease_queues: LeaseQueues) -> None:
         self._client = client
         self._lease_queues = lease_queues
-
-    def _encode_key(self, key: LeaseKey) -> tuple[str | bool, str, str, str]:
-        return (self._lease_queues.get(key.sequence), f"{key.sequence:015d}", key.job_id, key.token)
 
     async def extend(
         self, worker: str, keys: Sequence[LeaseKey], lease_seconds: float, *, unacknowledged: bool = False
@@ -46,7 +47,7 @@ class RedisLeases:
         request = {
             "worker": worker,
             "lease": milliseconds(lease_seconds),
-            "keys": [part for key in keys for part in self._encode_key(key)],
+            "keys": [part for key in keys for part in self._lease_queues.encode_key(key)],
             "unacknowledged": milliseconds(UNACKNOWLEDGED_SECONDS) if unacknowledged else False,
         }
         lost, cancels = await self._client.call("extend", request)
@@ -57,7 +58,7 @@ class RedisLeases:
         for one in reports:
             progress = False if one.progress is None else as_string(msgspec.json.encode(one.progress))
             lines = [as_string(msgspec.json.encode(line)) for line in one.lines]
-            row = (*self._encode_key(one.key), progress, lines)
+            row = (*self._lease_queues.encode_key(one.key), progress, lines)
             if one.step is None:
                 rows.append((*row, False))
             else:
@@ -77,10 +78,13 @@ class RedisLeases:
             return []
         flat: list[Any] = []
         ended: list[ExpiredLease] = []
-        for name, sequence, record, lease_record, changes, cancel in rows:
+        for name, sequence, record, lease_record, packed_changes, cancel, has_begun in rows:
             lease, body = unpack_lease_record(lease_record), unpack_job(record)[4]
-            worker, deaths, reason = lease.worker, unpack_changes(changes).deaths, cancel_reason(cancel)
-            transition = judge_expired(attempt=lease.attempt, deaths=deaths, worker=worker, cancel_requested=reason)
+            changes = unpack_changes(packed_changes)
+            request = CancelRequest(cancel_reason(cancel), changes.cancel_requested, bool(has_begun))
+            transition = judge_expired(
+                attempt=lease.attempt, deaths=changes.deaths, worker=lease.worker, cancel_requested=request.ends_job
+            )
             assert transition.error is not None
             flat += (name.decode(), sequence.decode(), body.id, lease.token, encode_transition(transition))
             ended.append(
@@ -93,8 +97,8 @@ class RedisLeases:
                     error=transition.error,
                 )
             )
-        request = {"worker": "", "token": "", "lease": 0, "wanted": 0, "queues": [], "settled": flat}
-        reply = await self._client.call("exchange", request | judged | {"expired_only": True})
+        settle = {"worker": "", "token": "", "lease": 0, "wanted": 0, "queues": [], "settled": flat}
+        reply = await self._client.call("exchange", settle | judged | {"expired_only": True})
         renewed, now = set(reply[0]), reply[8]
         return [
             msgspec.structs.replace(one, error=msgspec.structs.replace(one.error, at=now))
@@ -102,12 +106,12 @@ class RedisLeases:
             if position not in renewed
         ]
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
         try:
             record = pack_job(job)
         except UnicodeEncodeError as error:
             raise BadInput(f"Cannot store this text: {error}.") from error
-        token = new_token()
+        token = token or new_token()
         request = {
             "name": encode_queue(job.queue),
             "id": job.id,
@@ -123,8 +127,12 @@ class RedisLeases:
             raise duplicate_job_id(job.id)
         return adopted(job, sequence, token)
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        answer = await self._client.call("signal", {"id": job_id, "name": name, "data": as_string(data)})
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        key = signal_id or secrets.token_hex(8)
+        request = {"id": job_id, "name": name, "key": key, "data": as_string(data), "max": MAX_SIGNALS}
+        answer = await self._client.call("signal", request)
+        if answer == TOO_MANY:
+            raise too_many_signals(job_id, name)
         if answer < 0:
             raise JobNotFound.of(job_id)
         if answer >= 10:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from struct import Struct
 
 from jobyard.domain.admission import Group, Queue
-from jobyard.domain.explain import Standing
+from jobyard.domain.explain import JobPosition
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
-from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, GroupsInLine, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
-from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row
+from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row, settings_row
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import decode_queue, encode_queue, milliseconds, unpack_job
 from jobyard.stores.redis.job_view import job_view
@@ -18,8 +18,10 @@ from jobyard.stores.redis.schedules import live_workers
 
 # Due jobs that are not in line yet are read for the counts of groups; beyond this many they count as delayed.
 MAX_DUE = 2000
+# The groups of a queue with more are not sorted: only those with room are shown.
+MAX_GROUPS_SORTED = 5000
 GROUP_ROW = Struct(">IIIddB")  # waiting, delayed, running, turn, limit, paused
-QUEUE_ROW = Struct(">15d")  # settings, then counts
+QUEUE_ROW = Struct(">19d")  # the values of `queue_row` in _queue_line.lua
 
 
 class RedisQueues:
@@ -27,9 +29,9 @@ class RedisQueues:
         self._client = client
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
-        limits = (settings.max_running, settings.max_per_group, settings.max_waiting, settings.max_waiting_per_group)
+        *limits, completed, failed, completed_seconds, failed_seconds, at_most = settings_row(settings)
         values = [-1 if limit is None else limit for limit in limits]
-        values += [settings.keep_completed, settings.keep_failed, milliseconds(settings.keep_seconds)]
+        values += [completed, failed, milliseconds(completed_seconds), milliseconds(failed_seconds), at_most]
         await self._client.call("configure", {"name": encode_queue(queue), "settings": values})
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
@@ -60,26 +62,23 @@ class RedisQueues:
         reply = await self._client.call(
             "groups", {"name": encode_queue(queue), "limit": limit, "after": after, "max_due": MAX_DUE}
         )
-        if not reply:
-            return []
-        max_per_group, rows = reply
-        infos: list[GroupInfo] = []
-        for name, row in rows:
-            waiting, delayed, running, _, own_limit, paused = GROUP_ROW.unpack_from(row)
-            values = (name.decode(), _limit(own_limit), paused, waiting, delayed, running)
-            infos.append(group_info(queue, _limit(max_per_group), values))
-        return infos
+        return _group_infos(queue, *reply) if reply else []
 
-    async def standing(self, job_id: str) -> Standing:
+    async def line(self, queue: str, limit: int = 100) -> GroupsInLine:
+        request = {"name": encode_queue(queue), "limit": limit, "max_groups": MAX_GROUPS_SORTED}
+        reply = await self._client.call("line", request)
+        return GroupsInLine(tuple(_group_infos(queue, *reply[:2])), reply[2]) if reply else GroupsInLine((), 0)
+
+    async def position(self, job_id: str) -> JobPosition:
         request = {"id": job_id, "max_counted": MAX_COUNTED_AHEAD, "max_named": MAX_RUNNING_IDS}
-        reply = await self._client.call("standing", request)
+        reply = await self._client.call("position", request)
         if not reply:
             raise JobNotFound.of(job_id)
         parts, queue_row, group_row, ahead, groups_ahead, holders, beats, now, in_line = reply
         max_running, max_per_group, paused, running, turn = queue_row
         job = job_view(parts)
         waiting, _, group_running, group_turn, own, group_paused = GROUP_ROW.unpack_from(group_row)
-        return Standing(
+        return JobPosition(
             job=job,
             is_due=bool(in_line) or job.run_at <= now,
             queue=Queue(job.queue, _limit(max_running), _limit(max_per_group), bool(paused), running, turn),
@@ -92,11 +91,21 @@ class RedisQueues:
         )
 
 
+def _group_infos(queue: str, max_per_group: float, rows: list[tuple[bytes, bytes]]) -> list[GroupInfo]:
+    infos: list[GroupInfo] = []
+    for name, row in rows:
+        waiting, delayed, running, _, own_limit, paused = GROUP_ROW.unpack_from(row)
+        values = (name.decode(), _limit(own_limit), paused, waiting, delayed, running)
+        infos.append(group_info(queue, _limit(max_per_group), values))
+    return infos
+
+
 def _queue_info(name: str, row: bytes) -> QueueInfo:
     values = QUEUE_ROW.unpack(row)
-    completed, failed, keep_ms, *counts, _, paused = map(int, values[4:])
-    settings = settings_from_row((*map(_limit, values[:4]), completed, failed, keep_ms / 1000))
-    return queue_info(name, settings, paused, counts)
+    completed, failed, completed_ms, *counts, _, paused, failed_ms, at_most, by_cap, by_cap_at = map(int, values[4:])
+    keep = (completed, failed, completed_ms / 1000, failed_ms / 1000, at_most)
+    settings = settings_from_row((*map(_limit, values[:4]), *keep))
+    return queue_info(name, settings, paused, (*counts, by_cap, by_cap_at or None))
 
 
 def _limit(stored: float) -> int | None:

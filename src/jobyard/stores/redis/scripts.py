@@ -16,7 +16,11 @@ from importlib.resources import files
 SHARED = (
     "_base",
     "_queue_line",
+    "_record",
+    "_history",
+    "_ended",
     "_job",
+    "_retention",
     "_settle",
     "_claim",
     "_cancel_requests",
@@ -56,8 +60,8 @@ def library() -> Library:
         if entry.name.endswith(".lua")
     }
     shared = [texts.pop(name) for name in SHARED]
-    # Each command is a block of its own, so that its local definitions stay local.
-    commands = [f"do\n{texts[name]}end\n" for name in sorted(texts)]
+    # Each command is in a function of its own: its definitions stay local, and Lua allows 200 of them per function.
+    commands = [f"do (function()\n{texts[name]}end)() end\n" for name in sorted(texts)]
     body = "".join([*shared, *commands])
     name = f"jobyard_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
     return Library(name, f"#!lua name={name}\nlocal LIBRARY = '{name}'\n{body}")

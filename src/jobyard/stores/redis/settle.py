@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.job import State
+from jobyard.domain.lease import LeaseKey
 from jobyard.domain.state import Settlement, Transition
 from jobyard.stores._shared.errors import settle_without_transaction
 from jobyard.stores.redis.codec import CODES, as_string, milliseconds
@@ -30,6 +31,9 @@ class LeaseQueues:
 
     def get(self, sequence: int) -> str | bool:
         return self._queues.get(sequence, False)
+
+    def encode_key(self, key: LeaseKey) -> tuple[str | bool, str, str, str]:
+        return (self.get(key.sequence), f"{key.sequence:015d}", key.job_id, key.token)
 
     def pop(self, sequence: int) -> str | bool:
         return self._queues.pop(sequence, False)
@@ -68,6 +72,8 @@ def encode_transition(transition: Transition) -> dict[str, Any]:
         found["signal"] = transition.signal
     if transition.park_seconds is not None:
         found["park"] = milliseconds(transition.park_seconds)
+    if transition.wake:
+        found["wake"] = [(wake.scope, wake.count) for wake in transition.wake]
     if transition.external_id is not None:
         found["external"] = transition.external_id
     if transition.result is not None:

@@ -14,8 +14,9 @@ from jobyard.stores.redis.address import parse_address
 from jobyard.stores.redis.audit import audit, repair
 from jobyard.stores.redis.claim import RedisClaim
 from jobyard.stores.redis.client import RedisClient
-from jobyard.stores.redis.diagnostics import findings, migrations, prepare
+from jobyard.stores.redis.diagnostics import findings, migrations, prepare, risks
 from jobyard.stores.redis.exchange import RedisExchange
+from jobyard.stores.redis.histories import RedisHistories
 from jobyard.stores.redis.insert import RedisInsert
 from jobyard.stores.redis.jobs import RedisJobs
 from jobyard.stores.redis.leases import RedisLeases
@@ -48,6 +49,7 @@ class RedisStore(ComposedStore):
             RedisQueues(client),
             RedisSchedules(client),
             RedisRecords(client),
+            RedisHistories(client, lease_queues),
         )
         self.insert = RedisInsert(client).insert
         self.exchange = RedisClaim(RedisExchange(client, lease_queues), notifier).exchange
@@ -83,6 +85,9 @@ class RedisStore(ComposedStore):
 
     async def diagnose(self) -> list[Finding]:
         return await self._with_client(findings)
+
+    async def risks(self) -> list[Finding]:
+        return await self._with_client(risks)
 
     async def migrations(self) -> list[Migration]:
         return await self._with_client(migrations)

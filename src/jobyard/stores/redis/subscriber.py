@@ -17,7 +17,9 @@ from jobyard.stores.redis.connection import RedisConnection, connect
 
 log = logging.getLogger("jobyard.store")
 
+# A connection that the network dropped brings no messages and no error: only a missing pong shows it.
 PING_EVERY_SECONDS = 5.0
+# Pauses between attempts to subscribe again, growing: without them every process would keep a restarting server busy.
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 

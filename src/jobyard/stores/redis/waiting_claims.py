@@ -125,13 +125,18 @@ class RedisWaitingClaim:
         return self._exchanges.decode(self._token, (), reply)
 
     def _decode_message(self, parts: list[bytes]) -> Exchange:
-        revision, now, queues, sequences, records, packed_options = parts
+        revision, now, queues, sequences, records, packed_options, *children = parts
         flat = split_strings(packed_options)
         options = [
             [int(position), changes, private] for position, changes, private in zip(*[iter(flat)] * 3, strict=True)
         ]
         leases = self._exchanges.decode_leases(
-            self._token, split_strings(queues), split_strings(sequences), split_strings(records), options
+            self._token,
+            split_strings(queues),
+            split_strings(sequences),
+            split_strings(records),
+            options,
+            split_strings(children[0]) if children else [],
         )
         return Exchange(leases=leases, revision=int(revision), now=int(now))
 

@@ -42,6 +42,15 @@ async def _left_in_default(shards: Shards) -> list[Finding]:
     ]
 
 
+async def risks(shards: Shards) -> list[Finding]:
+    answers = await shards.on_all(lambda shard: shard.store.risks())
+    return [
+        msgspec.structs.replace(finding, message=f"{shard.store.url}: {finding.message}")
+        for shard, found in zip(shards.all, answers, strict=True)
+        for finding in found
+    ]
+
+
 async def migrations(shards: Shards) -> list[Migration]:
     answers = await shards.on_all(lambda shard: shard.store.migrations())
     return [

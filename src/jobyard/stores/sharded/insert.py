@@ -16,6 +16,7 @@ from jobyard.stores.sharded.shards import Shard, Shards
 class ShardedInsert:
     """When one store rejects its jobs, those that other stores inserted before are deleted unless they run already.
 
+    Child jobs stay: their parent would be told that they were deleted, and it inserts them again, which is no error.
     A note on the error names the jobs that stay.
     """
 
@@ -36,17 +37,19 @@ class ShardedInsert:
             for shard, its_jobs in by_shard.items():
                 answers[shard] = await shard.store.insert(its_jobs, transaction)
         except Exception as error:
+            children = {job.id for job in jobs if job.parent is not None}
             for shard, inserted in answers.items():
-                await _undo(shard, inserted, error)
+                await _undo(shard, inserted, children, error)
             raise
         return [answers[self._shards.of_queue(job.queue)].pop(0) for job in jobs]
 
 
-async def _undo(shard: Shard, inserted: Sequence[Inserted], error: Exception) -> None:
+async def _undo(shard: Shard, inserted: Sequence[Inserted], children: set[str], error: Exception) -> None:
     ids = [one.id for one in inserted if one.created]
     deleted: tuple[str, ...] = ()
     with contextlib.suppress(StoreError):
-        deleted = (await shard.store.change(Action.DELETE, ids)).changed
+        unwanted = [job_id for job_id in ids if job_id not in children]
+        deleted = (await shard.store.change(Action.DELETE, unwanted)).changed
     kept = [job_id for job_id in ids if job_id not in deleted]
     if kept:
         error.add_note(f"{shard.store.url} had inserted these jobs before, and keeps them: {', '.join(kept[:10])}")

@@ -38,9 +38,19 @@ class ShardedJobs:
         jobs, left = merge_pages(by_label, positions, limit)
         return Page(jobs, encode_positions(left) if left else None)
 
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
+    async def change(
+        self,
+        action: Action,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        priority: int = 0,
+        unless_requested: bool = False,
+    ) -> Changed:
         answers = await self._shards.on_all(
-            lambda shard: shard.store.change(action, job_ids, reason=reason, priority=priority)
+            lambda shard: shard.store.change(
+                action, job_ids, reason=reason, priority=priority, unless_requested=unless_requested
+            )
         )
         changed = {job_id for answer in answers for job_id in answer.changed}
         unchanged = {job_id for answer in answers for job_id in answer.unchanged} - changed

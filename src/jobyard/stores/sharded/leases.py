@@ -79,10 +79,10 @@ class ShardedLeases:
             return instant
         return instant + await shard.store.now() - await self._shards.default.store.now()
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
         shard = self._shards.of_queue(job.queue)
-        return shard.lease(await shard.store.adopt(job, worker, external_id))
+        return shard.lease(await shard.store.adopt(job, worker, external_id, token))
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
         shard = await self._shards.of_job(job_id)
-        return await shard.store.signal(job_id, name, data)
+        return await shard.store.signal(job_id, name, data, signal_id=signal_id)

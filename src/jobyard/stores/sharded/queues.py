@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobyard.domain.explain import Standing
+from jobyard.domain.explain import JobPosition
 from jobyard.domain.job import QueueSettings
-from jobyard.ports.admin_store import GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import GroupInfo, GroupsInLine, QueueAges, QueueInfo
 from jobyard.stores.sharded.shards import Shard, Shards
 
 
@@ -42,5 +42,8 @@ class ShardedQueues:
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         return await self._shards.of_queue(queue).store.groups(queue, limit, after)
 
-    async def standing(self, job_id: str) -> Standing:
-        return await (await self._shards.of_job(job_id)).store.standing(job_id)
+    async def line(self, queue: str, limit: int = 100) -> GroupsInLine:
+        return await self._shards.of_queue(queue).store.line(queue, limit)
+
+    async def position(self, job_id: str) -> JobPosition:
+        return await (await self._shards.of_job(job_id)).store.position(job_id)

@@ -1,4 +1,4 @@
-"""Schedules, armed in every store and decided in that of their queue; workers beat in every store."""
+"""Schedules, armed in every store and decided in that of their queue; worker heartbeats go to every store."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ShardedSchedules:
 
     async def _decide(self, shard: Shard, ticks: Sequence[Tick]) -> list[Decided]:
         answers = await self._timeouts.call(shard, lambda store: store.decide(ticks))
-        return [Decided(Decision.AWAY)] * len(ticks) if answers is None else answers
+        return [Decided(Decision.UNAVAILABLE)] * len(ticks) if answers is None else answers
 
     async def ticks(self, schedule: str, limit: int = 50, before: Instant | None = None) -> list[TickInfo]:
         answers = await self._from_available(lambda store: store.ticks(schedule, limit, before))

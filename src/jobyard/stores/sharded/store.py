@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jobyard.ports.store import Finding, Migration, Store
 from jobyard.stores._shared.composed_store import ComposedStore
 from jobyard.stores.sharded import diagnostics
 from jobyard.stores.sharded.claim import ShardedClaim
+from jobyard.stores.sharded.histories import ShardedHistories
 from jobyard.stores.sharded.insert import ShardedInsert
 from jobyard.stores.sharded.jobs import ShardedJobs
 from jobyard.stores.sharded.leases import ShardedLeases
@@ -46,7 +47,13 @@ class ShardedStore(ComposedStore):
         notifier = ShardedNotifier(shards)
         schedules = ShardedSchedules(shards, self._timeouts)
         super().__init__(
-            ShardedLeases(shards), notifier, ShardedJobs(shards), ShardedQueues(shards), schedules, records=default
+            ShardedLeases(shards),
+            notifier,
+            ShardedJobs(shards),
+            ShardedQueues(shards),
+            schedules,
+            records=default,
+            histories=ShardedHistories(shards),
         )
         self.insert = ShardedInsert(shards).insert
         self.exchange = ShardedClaim(shards, settles, notifier).exchange
@@ -71,6 +78,9 @@ class ShardedStore(ComposedStore):
     async def diagnose(self) -> list[Finding]:
         return await diagnostics.findings(self._shards)
 
+    async def risks(self) -> list[Finding]:
+        return await diagnostics.risks(self._shards)
+
     async def migrations(self) -> list[Migration]:
         return await diagnostics.migrations(self._shards)
 
@@ -79,6 +89,9 @@ class ShardedStore(ComposedStore):
 
     async def repair(self) -> list[str]:
         return await diagnostics.labelled(self._shards, lambda store: store.repair())
+
+    def shards(self) -> Sequence[Store]:
+        return [shard.store for shard in self._shards.all]
 
     def for_event_loop(self) -> Store:
         own = [shard.store for shard in self._shards.all]

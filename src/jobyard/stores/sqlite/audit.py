@@ -22,6 +22,7 @@ CHECKS = {
     SQL["audit_unique_keys"]: "Unique key {1} of queue {0} is held by job {2}, which is not active.",
     SQL["audit_job_places"]: "Job {0} is in {1} tables of ready, delayed, lease and done instead of one.",
     SQL["audit_ticks"]: "Schedule {0} has {1} ticks later than the last decided instant ({2}).",
+    SQL["audit_flags"]: "Flags of job {0}: {1} kept, {2} by its other rows.",
     SQL["audit_orphans"]: "Table {0} has {1} rows without a job.",
 }
 

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from jobyard.domain.admission import share
 from jobyard.domain.instant import after
+from jobyard.domain.job import Parent
 from jobyard.domain.lease import Lease
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.domain.state import Settlement
 from jobyard.ports.job_store import Exchange
 from jobyard.stores._shared.job_rows import decode_backoff
-from jobyard.stores.sqlite.codec import json_list
+from jobyard.stores.sqlite.codec import IS_CHILD, IS_WORKFLOW, json_list
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.leases import cancel_requests_of
 from jobyard.stores.sqlite.notifier import SqliteNotifier
@@ -90,11 +93,14 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
     token, expires_at, now = new_token(), after(tx.now, lease_seconds), tx.now
     leases: list[Lease] = []
     rows: list[tuple[object, ...]] = []
+    marked: list[int] = []  # indexes of child jobs and workflows
     for group in order:
         queue = group.queue
         (urgency, sequence, job_id, kind, most, used, deaths, payload, private, timeout, backoff, signal, flags) = next(
             picked[id(group)]
         )
+        if flags & (IS_CHILD | IS_WORKFLOW):
+            marked.append(len(leases))
         rows.append((sequence, token, expires_at, worker, used + 1, now, queue.name, group.name, flags))
         leases.append(
             Lease(
@@ -113,12 +119,25 @@ def claim(tx: Transaction, worker: str, queues: Sequence[str], wanted: int, leas
                 timeout,
                 DEFAULT_BACKOFF if backoff is None else decode_backoff(backoff),
                 signal,
+                bool(flags & IS_WORKFLOW),
             )
         )
         tx.turn += 1
         group.turn = queue.turn = tx.turn
     tx.bare_cursor.executemany(SQL["insert_lease"], rows)
+    if marked:
+        _add_parents_and_requests(tx, leases, marked)
     return leases
+
+
+def _add_parents_and_requests(tx: Transaction, leases: list[Lease], marked: list[int]) -> None:
+    index_of = {leases[index].sequence: index for index in marked}
+    for sequence, what, data in tx.bare_cursor.execute(SQL["list_lease_extras"], (json_list(list(index_of)),)):
+        index = index_of[sequence]
+        if what == "parent":
+            leases[index] = msgspec.structs.replace(leases[index], parent=msgspec.json.decode(data, type=Parent))
+        else:
+            leases[index] = msgspec.structs.replace(leases[index], cancel_requested=data.decode())
 
 
 def _choose_groups(tx: Transaction, queues: Sequence[str], wanted: int) -> list[GroupRow]:

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import AttemptError, Job, LogLine, NewJob, Progress, Step, UniqueScope
+from jobyard.domain.job import AttemptError, Job, LogLine, NewJob, Parent, Progress, Step, UniqueScope
 from jobyard.domain.retry import DEFAULT_BACKOFF
 from jobyard.stores._shared.job_rows import JobExtras, job_from_row
 from jobyard.stores.sqlite.sql import SQL
 
 # Bits of the column `flags`: what settling a job has to do beside the common case.
-RELEASES_KEY, HAS_PRIVATE_PAYLOAD, HAS_TAGS = 1, 2, 4
+RELEASES_KEY, HAS_PRIVATE_PAYLOAD, HAS_TAGS, IS_CHILD, IS_WORKFLOW, HAS_HISTORY = 1, 2, 4, 8, 16, 32
 
 
 def json_list(values: Sequence[int] | Sequence[str]) -> str:
@@ -31,6 +31,10 @@ def job_row(job: NewJob, sequence: int, run_at: Instant, now: Instant) -> tuple[
         flags |= RELEASES_KEY
     if job.tags:
         flags |= HAS_TAGS
+    if job.parent is not None:
+        flags |= IS_CHILD
+    if job.is_workflow:
+        flags |= IS_WORKFLOW
     return (
         sequence,
         job.id,
@@ -68,16 +72,20 @@ def load_job(connection: sqlite3.Connection, job_id: str) -> Job | None:
 
 
 def decode_job(connection: sqlite3.Connection, row: tuple[Any, ...], *, whole: bool) -> Job:
-    """Decode a row of `load_job`; without `whole` the job has no log lines, steps and tracebacks."""
-    extras = JobExtras()
+    """Decode a row of `load_job`; without `whole` the job has no log lines, steps, tracebacks and parent."""
+    extras = JobExtras(is_workflow=bool(row[29] & IS_WORKFLOW))
     for what, _, data in connection.execute(SQL["list_extras"], (row[0],)):
         if what == "error":
             error = msgspec.json.decode(data, type=AttemptError)
             extras.errors.append(error if whole else msgspec.structs.replace(error, traceback=None))
         elif what == "progress":
             extras.progress = msgspec.json.decode(data, type=Progress)
+        elif what == "cancel":
+            extras.cancel_carried = data.decode()
         elif whole and what == "log":
             extras.log.append(msgspec.json.decode(data, type=LogLine))
         elif whole and what == "step":
             extras.steps.append(msgspec.json.decode(data, type=Step))
+        elif whole and what == "parent":
+            extras.parent_id = msgspec.json.decode(data, type=Parent).job_id
     return job_from_row(row, extras)

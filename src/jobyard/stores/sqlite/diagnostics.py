@@ -54,7 +54,8 @@ def _disk(path: Path) -> Finding:
         says = f"cannot write {PROBE_BYTES:,} bytes to {path.parent}: {error.strerror}"
         return Finding(Level.FAIL, "disk", says, "free disk space")
     free = shutil.disk_usage(path.parent).free
-    says = f"{free // MEBIBYTE:,} MiB free; the file is {path.stat().st_size // MEBIBYTE:,} MiB large"
+    size = path.stat().st_size // MEBIBYTE
+    says = f"{free // MEBIBYTE:,} MiB free; file size: {f'{size:,}' if size else 'under 1'} MiB"
     cure = f"free disk space below {path.parent}, or lower keep_completed and keep_failed"
     if free < CRITICAL_BYTES:
         return Finding(Level.FAIL, "disk", says, cure)

@@ -6,11 +6,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from jobyard.domain.instant import FOREVER, after
 from jobyard.domain.job import NewJob, Unique, UniqueScope
 from jobyard.errors import BadInput, QueueFull, duplicate_job_id
 from jobyard.ports.job_store import Inserted
-from jobyard.stores.sqlite.codec import claim_row, job_row
+from jobyard.stores.sqlite.codec import claim_row, job_row, json_list
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.queue_rows import GroupRow
 from jobyard.stores.sqlite.sql import SQL
@@ -34,9 +36,10 @@ def insert_jobs(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
     delayed: list[tuple[object, ...]] = []
     touched: dict[int, GroupRow] = {}
     now, sequence = tx.now, tx.sequence
+    known = _known_children(tx, jobs)
     for job in jobs:
-        if job.unique is not None:
-            holder = acquire_key(tx, job.queue, job.unique, job.id)
+        if job.unique is not None or known is not None:
+            holder = _holder(tx, job, known)
             if holder is not None:
                 answers.append(Inserted(holder, False, 0))
                 continue
@@ -65,14 +68,48 @@ def insert_jobs(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
     if rows:
         tx.sequence = sequence
         write_jobs(tx, rows)
-        if ready:
-            # Sorted by the key, because neighbours share a page.
-            ready.sort()
-            tx.cursor.executemany(SQL["insert_ready"], ready)
-        if delayed:
-            tx.cursor.executemany(SQL["insert_delayed"], delayed)
+        _write_places(tx, ready, delayed)
+        if known is not None:
+            _write_parents(tx, jobs, answers)
         tx.bump()
     return answers
+
+
+def _write_places(tx: Transaction, ready: list[tuple[str, str, int, int]], delayed: list[tuple[object, ...]]) -> None:
+    if ready:
+        # Sorted by the key, because neighbours share a page.
+        ready.sort()
+        tx.cursor.executemany(SQL["insert_ready"], ready)
+    if delayed:
+        tx.cursor.executemany(SQL["insert_delayed"], delayed)
+
+
+def _known_children(tx: Transaction, jobs: Sequence[NewJob]) -> set[str] | None:
+    """Return the ids of jobs with a parent that exist; None if no job has one."""
+    ids = [job.id for job in jobs if job.parent is not None]
+    if not ids:
+        return None
+    return {known for (known,) in tx.bare_cursor.execute(SQL["list_known_ids"], (json_list(ids),))}
+
+
+def _holder(tx: Transaction, job: NewJob, known: set[str] | None) -> str | None:
+    """Return the job that exists instead: the holder of its unique key, or the child job itself; else None."""
+    if known is not None and job.parent is not None and job.id in known:
+        holder = None if job.unique is None else key_holder(tx, job.queue, job.unique.key)
+        return holder or job.id
+    holder = None if job.unique is None else acquire_key(tx, job.queue, job.unique, job.id)
+    if holder is None and known is not None:
+        known.add(job.id)
+    return holder
+
+
+def _write_parents(tx: Transaction, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
+    rows = [
+        (answer.sequence, "parent", 0, msgspec.json.encode(job.parent))
+        for job, answer in zip(jobs, answers, strict=True)
+        if answer.created and job.parent is not None
+    ]
+    tx.bare_cursor.executemany(SQL["put_extra"], rows)
 
 
 def write_jobs(tx: Transaction, rows: list[tuple[object, ...]]) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, State
+from jobyard.domain.job import Job
 from jobyard.ports.admin_store import CLOCK_SET_BACK, Action, Changed, Filter, Page
 from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores.sqlite.change import change
 from jobyard.stores.sqlite.codec import decode_job, json_list, load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.job_index import choose_source, clamped, first_sequence
 from jobyard.stores.sqlite.retention import prune
 from jobyard.stores.sqlite.sql import SQL
 
@@ -24,19 +24,14 @@ LOAD_JOB_BY_SEQUENCE = SQL["load_job"].removesuffix("j.id = ?") + "j.sequence = 
 MAX_ROWS_PER_PAGE = 20_000
 MAX_BYTES_PER_PAGE = 16 << 20
 TOO_OLD = -(1 << 50)
+STATE_IN = (
+    "coalesce((SELECT d.state FROM jobyard_done d WHERE d.sequence = j.sequence),"
+    " (SELECT 'RUNNING' FROM jobyard_lease l WHERE l.sequence = j.sequence), 'PENDING')"
+    " IN (SELECT value FROM json_each(?))"
+)
 
-# The tables that hold the jobs of each state, in the order of the counts of `COUNTS`.
-PENDING, RUNNING, COMPLETED, OTHER_FINISHED = range(4)
-TABLES = {State.PENDING: PENDING, State.RUNNING: RUNNING, State.COMPLETED: COMPLETED}
-SOURCES = (
-    "SELECT sequence AS s FROM jobyard_ready UNION ALL SELECT sequence AS s FROM jobyard_delayed",
-    "SELECT sequence AS s FROM jobyard_lease",
-    "SELECT sequence AS s FROM jobyard_done WHERE bucket = 0",
-    "SELECT sequence AS s FROM jobyard_done WHERE bucket = 1",
-)
-COUNTS = (
-    "SELECT total(waiting + delayed), total(running), total(completed), total(failed + cancelled) FROM jobyard_queue"
-)
+# Up to this many sequences are sorted for a page; in larger sets the next match of a walk is near.
+MAX_SORTED_ROWS = 100_000
 
 
 class SqliteJobs:
@@ -49,8 +44,18 @@ class SqliteJobs:
     async def find(self, where: Filter, limit: int = 50, cursor: str | None = None) -> Page:
         return await self._connection.read(lambda reader: find_jobs(reader, where, limit, cursor))
 
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
-        return await self._connection.write(lambda tx: change(tx, action, job_ids, reason, priority))
+    async def change(
+        self,
+        action: Action,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        priority: int = 0,
+        unless_requested: bool = False,
+    ) -> Changed:
+        return await self._connection.write(
+            lambda tx: change(tx, action, job_ids, reason, priority, unless_requested=unless_requested)
+        )
 
     async def prune(self, limit: int = 1000) -> int:
         return await self._connection.write(lambda tx: prune(tx, limit))
@@ -58,9 +63,9 @@ class SqliteJobs:
 
 def find_jobs(connection: sqlite3.Connection, where: Filter, limit: int, cursor: str | None) -> Page:
     """Visit jobs by descending sequence, from the narrowest index that the filter can use."""
-    source, parameters = _source(connection, where)
+    source, parameters = choose_source(connection, where, MAX_ROWS_PER_PAGE, MAX_SORTED_ROWS)
     prefilter, values = _prefilter(where)
-    before = 1 << 62 if cursor is None else decode_cursor(cursor)
+    before = first_sequence(connection, where, 1 << 62 if cursor is None else decode_cursor(cursor))
     query = f"SELECT s, ({prefilter}) FROM ({source}) WHERE s < ? ORDER BY s DESC LIMIT ?"  # noqa: S608  # constant parts
     jobs: list[Job] = []
     visited, searched, last = 0, 0, before
@@ -68,7 +73,7 @@ def find_jobs(connection: sqlite3.Connection, where: Filter, limit: int, cursor:
         visited, last = visited + 1, sequence
         if size == TOO_OLD:
             return Page(tuple(jobs), None)
-        searched += abs(size or 0) if where.text is not None else 0
+        searched += abs(size or 0) if where.searches else 0
         row = connection.execute(LOAD_JOB_BY_SEQUENCE, (sequence,)).fetchone() if size and size > 0 else None
         if row is not None and _matches(where, row) and where.matches(row[13], row[6]):
             jobs.append(decode_job(connection, row, whole=False))
@@ -89,44 +94,21 @@ def _prefilter(where: Filter) -> tuple[str, tuple[Any, ...]]:
         if value is not None:
             conditions.append((f"j.{column} = ?", value))
     if where.created_after is not None:
-        conditions.append(("j.created_at >= ?", _clamp(where.created_after)))
+        conditions.append(("j.created_at >= ?", clamped(where.created_after)))
     if where.created_before is not None:
-        conditions.append(("j.created_at < ?", _clamp(where.created_before)))
-    if where.text:
+        conditions.append(("j.created_at < ?", clamped(where.created_before)))
+    if where.states is not None:
+        conditions.append((STATE_IN, json_list(where.states)))
+    if where.needle():
         # Compared as bytes, because lower() folds only the letters of ASCII.
-        conditions.append(("instr(CAST(lower(CAST(j.payload AS TEXT)) AS BLOB), ?)", where.text_bytes()))
+        conditions.append(("instr(CAST(lower(CAST(j.payload AS TEXT)) AS BLOB), ?)", where.needle()))
     matches = " AND ".join(condition for condition, _ in conditions) or "1"
-    past = 0 if where.created_after is None else _clamp(where.created_after - CLOCK_SET_BACK)
+    past = 0 if where.created_after is None else clamped(where.created_after - CLOCK_SET_BACK)
     prefilter = (
         f"SELECT CASE WHEN j.created_at < ? THEN {TOO_OLD} WHEN {matches} THEN length(j.payload) + 1"  # noqa: S608
         " ELSE -length(j.payload) END FROM jobyard_job j WHERE j.sequence = s"
     )
     return prefilter, (past, *(value for _, value in conditions))
-
-
-def _clamp(instant: Instant) -> Instant:
-    """Bring the instant into the range of SQLite's integers."""
-    return max(-(1 << 62), min(1 << 62, instant))
-
-
-def _source(connection: sqlite3.Connection, where: Filter) -> tuple[str, tuple[Any, ...]]:
-    """Return the narrowest set of sequences that an index gives; the other conditions are checked per row."""
-    if where.ids is not None:
-        listed = "SELECT sequence AS s FROM jobyard_job WHERE id IN (SELECT value FROM json_each(?))"
-        return listed, (json_list(where.ids),)
-    if where.unique_key is not None:
-        return "SELECT sequence AS s FROM jobyard_job WHERE unique_key = ?", (where.unique_key,)
-    if where.tag is not None:
-        return "SELECT sequence AS s FROM jobyard_tag WHERE tag = ?", (where.tag,)
-    if where.states is not None:
-        tables = {TABLES.get(state, OTHER_FINISHED) for state in where.states}
-        counts = connection.execute(COUNTS).fetchone()
-        # Sorting a small table is cheaper than visiting all jobs; in a large one the next match is near.
-        if sum(counts[table] for table in tables) <= MAX_ROWS_PER_PAGE:
-            return " UNION ALL ".join(SOURCES[table] for table in sorted(tables)), ()
-    if where.kind is not None:
-        return "SELECT sequence AS s FROM jobyard_job WHERE kind = ?", (where.kind,)
-    return "SELECT sequence AS s FROM jobyard_job", ()
 
 
 def _matches(where: Filter, row: tuple[Any, ...]) -> bool:

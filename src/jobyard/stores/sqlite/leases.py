@@ -7,17 +7,20 @@ from typing import Any
 
 import msgspec
 
+from jobyard.domain.history import MAX_SIGNALS, HistoryEntry, signal_scope
 from jobyard.domain.instant import FOREVER, Instant, after
-from jobyard.domain.job import NewJob, Step
+from jobyard.domain.job import NewJob, State, Step
 from jobyard.domain.lease import UNACKNOWLEDGED_SECONDS, ExpiredLease, Lease, LeaseKey, adopted
 from jobyard.domain.state import judge_expired
 from jobyard.errors import JobNotFound
 from jobyard.ports.job_store import Extended, Report
-from jobyard.stores._shared.errors import cannot_signal
+from jobyard.stores._shared.errors import cannot_signal, too_many_signals
 from jobyard.stores._shared.limits import MAX_LOG_LINES
 from jobyard.stores.sqlite.change import leave_line, load_status
-from jobyard.stores.sqlite.codec import job_row, json_list
+from jobyard.stores.sqlite.codec import HAS_HISTORY, IS_WORKFLOW, job_row, json_list
 from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.histories import wake
+from jobyard.stores.sqlite.history_rows import add_flag, cancel_request, take_signal, write_entries
 from jobyard.stores.sqlite.insert import acquire_key, write_jobs
 from jobyard.stores.sqlite.queue_line import enqueue
 from jobyard.stores.sqlite.settle import EndedLease, apply
@@ -51,11 +54,11 @@ class SqliteLeases:
             return []
         return await self._connection.write(lambda tx: reclaim(tx, judged_at, limit, longest_seconds), durable=False)
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
-        return await self._connection.write(lambda tx: adopt(tx, job, worker, external_id))
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
+        return await self._connection.write(lambda tx: adopt(tx, job, worker, external_id, token))
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        return await self._connection.write(lambda tx: signal(tx, job_id, name, data))
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        return await self._connection.write(lambda tx: signal(tx, job_id, name, data, signal_id or new_token()))
 
 
 def extend(
@@ -127,8 +130,10 @@ def reclaim(tx: Transaction, judged_at: Instant, limit: int, longest_seconds: fl
         sequence, token, job_id, queue, group_name, worker, attempt, deaths, cancel, started_at, flags = row
         tx.cursor.execute(SQL["delete_leases"], (json_list([sequence]),))
         tx.add_running(tx.group(queue, group_name), -1)
-        transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
-        apply(tx, EndedLease(job_id, sequence, queue, group_name, attempt, worker, started_at, flags), transition)
+        reason = None if cancel is None else cancel_request(tx, sequence, flags, cancel).ends_job
+        transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=reason)
+        lease = EndedLease(job_id, sequence, queue, group_name, attempt, worker, started_at, flags, cancel)
+        apply(tx, lease, transition)
         assert transition.error is not None
         group, error = group_name or None, msgspec.structs.replace(transition.error, at=tx.now)
         ended.append(ExpiredLease(job_id=job_id, queue=queue, group=group, token=token, worker=worker, error=error))
@@ -137,17 +142,19 @@ def reclaim(tx: Transaction, judged_at: Instant, limit: int, longest_seconds: fl
     return ended
 
 
-def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str) -> Lease:
+def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str, token: str | None) -> Lease:
     """Insert a job that already runs, whatever the limits: it must be counted as running."""
     if job.unique is not None:
         acquire_key(tx, job.queue, job.unique, job.id)
     group = tx.group(job.queue, job.group or "")
     tx.sequence += 1
-    sequence, token = tx.sequence, new_token()
+    sequence, token = tx.sequence, token or new_token()
     row = job_row(job, sequence, tx.now, tx.now)
     write_jobs(tx, [row])
     if job.tags:
         tx.cursor.executemany(SQL["insert_tag"], [(tag, sequence) for tag in job.tags])
+    if job.parent is not None:
+        _put_extra(tx, sequence, "parent", 0, job.parent)
     lease = (sequence, token, FOREVER, worker, 1, tx.now, job.queue, group.name, row[-1])
     tx.cursor.execute(SQL["insert_lease"], lease)
     tx.cursor.execute(SQL["hand_off_lease"], (external_id, FOREVER, sequence, token))
@@ -156,22 +163,25 @@ def adopt(tx: Transaction, job: NewJob, worker: str, external_id: str) -> Lease:
     return adopted(job, sequence, token)
 
 
-def signal(tx: Transaction, job_id: str, name: str, data: bytes) -> bool:
+def signal(tx: Transaction, job_id: str, name: str, data: bytes, signal_id: str) -> bool:
     status = load_status(tx, job_id)
     if status is None:
         raise JobNotFound.of(job_id)
     if status.state.is_final:
         raise cannot_signal(job_id, status.state)
-    if status.waiting_for == name:
-        leave_line(tx, status)
-        tx.cursor.execute(SQL["wake_job"], (tx.now, data, status.sequence))
-        enqueue(tx, tx.group(status.queue, status.group), status.sequence, status.priority, tx.now)
-        tx.bump()
-        return True
-    number = tx.cursor.execute(SQL["next_extra_number"], (status.sequence, "signal")).fetchone()[0]
-    for known_number, known in tx.cursor.execute(SQL["list_extras_of"], (status.sequence, "signal")).fetchall():
-        if msgspec.json.decode(known, type=tuple[str, msgspec.Raw])[0] == name:
-            number = known_number
-    early_signal = msgspec.json.encode((name, msgspec.Raw(data)))
-    tx.cursor.execute(SQL["put_extra"], (status.sequence, "signal", number, early_signal))
-    return False
+    scope, sequence = signal_scope(name), status.sequence
+    if tx.cursor.execute(SQL["load_entry"], (sequence, scope, signal_id)).fetchone() is not None:
+        return False
+    if tx.cursor.execute(SQL["count_signals"], (sequence, scope)).fetchone()[0] >= MAX_SIGNALS:
+        raise too_many_signals(job_id, name)
+    add_flag(tx, sequence, status.flags, HAS_HISTORY)
+    write_entries(tx, [(sequence, HistoryEntry(scope=scope, key=signal_id, data=data))])
+    if status.flags & IS_WORKFLOW:
+        return wake(tx, status)
+    if status.state is not State.PENDING or status.waiting_for != name:
+        return False
+    leave_line(tx, status)
+    tx.cursor.execute(SQL["wake_job"], (tx.now, take_signal(tx, sequence, name), sequence))
+    enqueue(tx, tx.group(status.queue, status.group), sequence, status.priority, tx.now)
+    tx.bump()
+    return True

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from jobyard.domain.job import Job
 from jobyard.errors import JobNotFound
+from jobyard.stores._shared.awaited_jobs import ShortRetention
 from jobyard.stores.sqlite.codec import json_list, load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.retention import SOON, register_awaited
 from jobyard.stores.sqlite.sql import SQL
 
 
 class SqliteNotifier:
     def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
+        self.short_retention = ShortRetention(lambda: connection.read(removes_soon))
 
     def has_work(self, queues: Sequence[str]) -> Callable[[sqlite3.Connection], bool]:
         """Return a check for claimable jobs, due jobs, and cancel requests that are new since its first call."""
@@ -48,12 +53,22 @@ class SqliteNotifier:
             if job is None:
                 raise JobNotFound.of(job_id)
             return job if job.state.is_final else None
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
         # While the id is listed, the writer of this process keeps the job's end before retention may delete it.
         awaited = self._connection.awaited
         awaited[job_id] += 1
         try:
-            return await self._connection.threads.watcher.wait_for_end(job_id, timeout_seconds)
+            if await self.short_retention.is_used():
+                # The worker may be in another process.
+                register = partial(register_awaited, job_id=job_id, timeout_seconds=timeout_seconds)
+                await self._connection.write(register, durable=False)
+            left = deadline - asyncio.get_running_loop().time()
+            return await self._connection.threads.watcher.wait_for_end(job_id, left)
         finally:
             awaited[job_id] -= 1
             if not awaited[job_id]:
                 del awaited[job_id]
+
+
+def removes_soon(connection: sqlite3.Connection) -> bool:
+    return connection.execute(SQL["removes_soon"], SOON).fetchone() is not None

@@ -22,6 +22,8 @@ class QueueRow:
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
+    removed_by_cap: int = 0
+    removed_by_cap_at: int | None = None
     saved: tuple[object, ...] = field(default=(), kw_only=True)
     max_running: int = field(init=False)
     max_per_group: int = field(init=False)
@@ -31,7 +33,7 @@ class QueueRow:
 
     @classmethod
     def load(cls, row: tuple[Any, ...]) -> QueueRow:
-        return cls(row[0], settings_from_row(row[1:8]), *row[8:], saved=row)
+        return cls(row[0], settings_from_row(row[1:10]), *row[10:], saved=row)
 
     def configure(self, settings: QueueSettings) -> None:
         self.settings = settings
@@ -53,9 +55,10 @@ class QueueRow:
     def values(self) -> tuple[object, ...]:
         s = self.settings
         limits = (s.max_running, s.max_per_group, s.max_waiting, s.max_waiting_per_group)
-        keeps = (s.keep_completed, s.keep_failed, s.keep_seconds)
+        keeps = (s.keep_completed, s.keep_failed, s.keep_completed_seconds, s.keep_failed_seconds, s.keep_at_most)
         counts = (self.waiting, self.delayed, self.running, self.completed, self.failed, self.cancelled)
-        return (self.name, *limits, *keeps, self.paused, self.turn, *counts)
+        by_cap = (self.removed_by_cap, self.removed_by_cap_at)
+        return (self.name, *limits, *keeps, self.paused, self.turn, *counts, *by_cap)
 
 
 @dataclass(slots=True, eq=False)

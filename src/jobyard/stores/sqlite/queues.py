@@ -1,19 +1,20 @@
-"""Queues: settings, pauses, limits, counts, ages, and the standing of a job in line."""
+"""Queues: settings, pauses, limits, counts, ages, and the position of a job in line."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from jobyard.domain.admission import UNLIMITED, Group, Queue
-from jobyard.domain.explain import Standing
+from jobyard.domain.explain import JobPosition
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings
 from jobyard.errors import JobNotFound
-from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, QueueAges, QueueInfo
+from jobyard.ports.admin_store import MAX_HEADS_SCANNED, GroupInfo, GroupsInLine, QueueAges, QueueInfo
 from jobyard.stores._shared.limits import MAX_COUNTED_AHEAD, MAX_RUNNING_IDS
 from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_empty, settings_from_row
 from jobyard.stores.sqlite.codec import load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
+from jobyard.stores.sqlite.notifier import SqliteNotifier
 from jobyard.stores.sqlite.queue_rows import QueueRow
 from jobyard.stores.sqlite.schedules import live_workers
 from jobyard.stores.sqlite.sql import SQL
@@ -23,11 +24,13 @@ BEFORE_FIRST_HEAD = ("", -(1 << 62))
 
 
 class SqliteQueues:
-    def __init__(self, connection: SqliteConnection) -> None:
+    def __init__(self, connection: SqliteConnection, notifier: SqliteNotifier) -> None:
         self._connection = connection
+        self._notifier = notifier
 
     async def configure(self, queue: str, settings: QueueSettings) -> None:
         await self._connection.write(lambda tx: configure(tx, queue, settings))
+        self._notifier.short_retention.forget()
 
     async def set_paused(self, queue: str, group: str | None, paused: bool) -> None:
         def set_paused(tx: Transaction) -> None:
@@ -55,12 +58,15 @@ class SqliteQueues:
     async def groups(self, queue: str, limit: int = 1000, after: str | None = None) -> list[GroupInfo]:
         return await self._connection.read_line(lambda reader: group_infos(reader, queue, limit, after))
 
+    async def line(self, queue: str, limit: int = 100) -> GroupsInLine:
+        return await self._connection.read_line(lambda reader: group_line(reader, queue, limit))
+
     async def ages(self) -> list[QueueAges]:
         return await self._connection.read_line(ages)
 
-    async def standing(self, job_id: str) -> Standing:
+    async def position(self, job_id: str) -> JobPosition:
         now = self._connection.clock.now()
-        return await self._connection.read_line(lambda reader: standing(reader, job_id, now))
+        return await self._connection.read_line(lambda reader: read_position(reader, job_id, now))
 
 
 def configure(tx: Transaction, name: str, settings: QueueSettings) -> None:
@@ -88,7 +94,7 @@ def remove_queue(tx: Transaction, name: str) -> bool:
 
 def queue_infos(connection: sqlite3.Connection) -> list[QueueInfo]:
     rows = connection.execute(SQL["load_queues"])
-    return [queue_info(row[0], settings_from_row(row[1:8]), row[8], row[10:]) for row in rows]
+    return [queue_info(row[0], settings_from_row(row[1:10]), row[10], row[12:]) for row in rows]
 
 
 def group_infos(connection: sqlite3.Connection, queue: str, limit: int, after: str | None) -> list[GroupInfo]:
@@ -101,6 +107,16 @@ def group_infos(connection: sqlite3.Connection, queue: str, limit: int, after: s
     page = {"queue": queue, "after": after or "", "limit": max(0, limit - len(rows))}
     rows += connection.execute(SQL["list_groups"], page).fetchall()
     return [group_info(queue, max_per_group, row) for row in rows]
+
+
+def group_line(connection: sqlite3.Connection, queue: str, limit: int) -> GroupsInLine:
+    row = connection.execute(SQL["load_queue"], (queue,)).fetchone()
+    if row is None:
+        return GroupsInLine((), 0)
+    max_per_group = QueueRow.load(row).settings.max_per_group
+    rows = connection.execute(SQL["list_line"], {"queue": queue, "limit": limit}).fetchall()
+    (total,) = connection.execute(SQL["count_line"], (queue,)).fetchone()
+    return GroupsInLine(tuple(group_info(queue, max_per_group, row) for row in rows), total)
 
 
 def ages(connection: sqlite3.Connection) -> list[QueueAges]:
@@ -125,7 +141,7 @@ def _waiting_since(connection: sqlite3.Connection, queue: str) -> Instant | None
     return oldest
 
 
-def standing(connection: sqlite3.Connection, job_id: str, now: Instant) -> Standing:
+def read_position(connection: sqlite3.Connection, job_id: str, now: Instant) -> JobPosition:
     job = load_job(connection, job_id)
     if job is None:
         raise JobNotFound.of(job_id)
@@ -135,8 +151,8 @@ def standing(connection: sqlite3.Connection, job_id: str, now: Instant) -> Stand
     own_limit, paused, turn, waiting, _, running = found or (None, 0, 0, 0, 0, 0)
     cap = MAX_COUNTED_AHEAD
     in_line = {"queue": job.queue, "group": name, "limit": cap + 1}
-    position = in_line | {"urgency": -job.priority, "sequence": job.sequence}
-    ahead = connection.execute(SQL["count_jobs_ahead"], position).fetchone()[0]
+    key = in_line | {"urgency": -job.priority, "sequence": job.sequence}
+    ahead = connection.execute(SQL["count_jobs_ahead"], key).fetchone()[0]
     own_turn = in_line | {"turn": turn if waiting else UNLIMITED}
     groups_ahead = connection.execute(SQL["count_groups_ahead"], own_turn).fetchone()[0]
     limit = own_limit if own_limit is not None else queue.max_per_group if name else UNLIMITED
@@ -145,9 +161,9 @@ def standing(connection: sqlite3.Connection, job_id: str, now: Instant) -> Stand
     else:
         holders = connection.execute(SQL["running_in_group"], (job.queue, name, MAX_RUNNING_IDS))
     limits = queue.settings
-    return Standing(
+    return JobPosition(
         job=job,
-        is_due=job.run_at <= now or connection.execute(SQL["is_in_line"], position).fetchone() is not None,
+        is_due=job.run_at <= now or connection.execute(SQL["is_in_line"], key).fetchone() is not None,
         queue=Queue(job.queue, limits.max_running, limits.max_per_group, bool(queue.paused), queue.running, queue.turn),
         group=Group(job.group, own_limit, bool(paused), running, waiting, turn),
         ahead_in_group=min(cap, ahead),

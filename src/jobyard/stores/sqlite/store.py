@@ -12,6 +12,7 @@ from jobyard.stores.sqlite.audit import audit, repair
 from jobyard.stores.sqlite.claim import SqliteClaim
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.diagnostics import findings, list_migrations
+from jobyard.stores.sqlite.histories import SqliteHistories
 from jobyard.stores.sqlite.insert import SqliteInsert
 from jobyard.stores.sqlite.jobs import SqliteJobs
 from jobyard.stores.sqlite.leases import SqliteLeases
@@ -42,9 +43,10 @@ class SqliteStore(ComposedStore):
             SqliteLeases(connection),
             notifier,
             SqliteJobs(connection),
-            SqliteQueues(connection),
+            SqliteQueues(connection, notifier),
             SqliteSchedules(connection),
             SqliteRecords(connection),
+            SqliteHistories(connection),
         )
         self.insert = SqliteInsert(connection).insert
         self.exchange = SqliteClaim(connection, notifier).exchange
@@ -58,6 +60,9 @@ class SqliteStore(ComposedStore):
 
     async def diagnose(self) -> list[Finding]:
         return await asyncio.to_thread(lambda: list(findings(self.path)))
+
+    async def risks(self) -> list[Finding]:
+        return []
 
     async def migrations(self) -> list[Migration]:
         return await asyncio.to_thread(lambda: list_migrations(self.path))

@@ -38,6 +38,7 @@ class Transaction:
         "due",
         "due_known",
         "ended",
+        "entry",
         "finish",
         "has_work",
         "now",
@@ -49,6 +50,7 @@ class Transaction:
     turn: int
     finish: int
     revision: int
+    entry: int
 
     def __init__(self, connection: sqlite3.Connection, now: Instant, awaited: Container[str] = ()) -> None:
         self.connection = connection
@@ -63,7 +65,7 @@ class Transaction:
         self._unwritten: dict[int, UnwrittenJob] = {}  # by the identity of the group's row
         *counter, due = self.bare_cursor.execute(SQL["load_counter"]).fetchone()
         self._counter = tuple(counter)
-        self.sequence, self.turn, self.finish, self.revision = counter
+        self.sequence, self.turn, self.finish, self.revision, self.entry = counter
         self.due: Instant | None = due if due is None or due < FOREVER else None  # of the next delayed job
         self.due_known = True
 
@@ -196,7 +198,7 @@ class Transaction:
             if values != queue.saved:
                 self.bare_cursor.execute(SQL["save_queue"], values)
                 queue.saved = values
-        counter = (self.sequence, self.turn, self.finish, self.revision)
+        counter = (self.sequence, self.turn, self.finish, self.revision, self.entry)
         if counter != self._counter:
             self.bare_cursor.execute(SQL["save_counter"], counter)
             self._counter = counter

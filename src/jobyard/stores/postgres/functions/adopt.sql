@@ -4,14 +4,15 @@
 CREATE OR REPLACE FUNCTION {schema}.jobyard_adopt(
   p_now bigint, p_id text, p_kind text, p_queue text, p_group text, p_priority integer, p_payload bytea,
   p_private bytea, p_max_attempts integer, p_timeout double precision, p_backoff bytea, p_unique text, p_scope smallint,
-  p_period bigint, p_tags bytea, p_tag text[], p_worker text, p_token text, p_external text
+  p_period bigint, p_tags bytea, p_tag text[], p_worker text, p_token text, p_external text,
+  p_parent text DEFAULT NULL, p_workflow boolean DEFAULT false
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   forever CONSTANT bigint := 253402300799999;
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
   v_sequence bigint;
   v_flags CONSTANT integer := (coalesce(p_scope, 9) = 0)::integer + 2 * (p_private IS NOT NULL)::integer
-    + 4 * (p_tags IS NOT NULL)::integer;
+    + 4 * (p_tags IS NOT NULL)::integer + 16 * (p_parent IS NOT NULL)::integer + 32 * p_workflow::integer;
 BEGIN
   IF EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.id = p_id) THEN
     RAISE EXCEPTION USING ERRCODE = 'JYB01', MESSAGE = 'duplicate job id',
@@ -26,9 +27,9 @@ BEGIN
   END IF;
   INSERT INTO {schema}.jobyard_job
     (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,
-     private_payload, backoff, unique_key, tags)
+     private_payload, backoff, unique_key, tags, parent)
   VALUES (v_sequence, p_id, p_kind, p_queue, p_group, p_priority, p_max_attempts, v_flags, v_now, v_now, p_timeout,
-          p_payload, p_private, p_backoff, p_unique, p_tags);
+          p_payload, p_private, p_backoff, p_unique, p_tags, p_parent);
   INSERT INTO {schema}.jobyard_tag SELECT t, v_sequence FROM unnest(p_tag) t ON CONFLICT DO NOTHING;
   INSERT INTO {schema}.jobyard_lease
     (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name, external_id)

@@ -4,7 +4,8 @@
 -- Does not lock the queue's row, so it can run inside a caller's own transaction.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_apply(
   p_now bigint, p_sequence bigint, p_token text, p_to text, p_counted boolean, p_died boolean, p_delay bigint,
-  p_signal text, p_park bigint, p_external text, p_result bytea, p_reason text, p_error bytea, p_expired_before bigint
+  p_signal text, p_park bigint, p_external text, p_result bytea, p_reason text, p_error bytea, p_expired_before bigint,
+  p_wake text DEFAULT NULL
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   forever CONSTANT bigint := 253402300799999;
@@ -15,6 +16,7 @@ DECLARE
   v_reason text := p_reason;
   v_signal bytea;
   v_waiting_for text;
+  v_cancel text;
   v_run_at bigint;
   v_delay bigint := p_delay;
   v_parks boolean := p_signal IS NOT NULL;
@@ -32,11 +34,23 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  -- A job whose cancel was requested does not wait again.
+  IF v_parks THEN
+    -- Until the commit: a signal or a delivery that this does not see finds the job parked.
+    PERFORM FROM {schema}.jobyard_job k WHERE k.sequence = p_sequence FOR NO KEY UPDATE;
+  END IF;
+  SELECT k.priority, k.signal, k.flags, k.cancel INTO j FROM {schema}.jobyard_job k WHERE k.sequence = p_sequence;
+  v_cancel := j.cancel;
   IF v_to = 'PENDING' AND l.cancel IS NOT NULL THEN
-    v_to := 'CANCELLED';
-    v_reason := l.cancel;
     v_parks := false;
+    v_delay := 0;
+    IF v_cancel IS NULL AND j.flags & 32 <> 0 AND {schema}.jobyard_has_begun(p_sequence) THEN
+      -- A workflow that has begun ends itself, in its next attempt.
+      v_cancel := l.cancel;
+    ELSE
+      -- Another job whose cancel was requested does not wait again.
+      v_to := 'CANCELLED';
+      v_reason := l.cancel;
+    END IF;
   END IF;
   v_used := l.attempt - CASE WHEN p_counted THEN 0 ELSE 1 END;
   IF p_error IS NOT NULL THEN
@@ -45,24 +59,23 @@ BEGIN
     FROM {schema}.jobyard_extra e WHERE e.sequence = p_sequence AND e.what = 'error';
     v_flags := 8;
   END IF;
-  SELECT k.priority, k.signal, k.id INTO j FROM {schema}.jobyard_job k WHERE k.sequence = p_sequence;
 
   IF v_to = 'PENDING' THEN
     v_run_at := least(forever, p_now + v_delay);
     v_signal := j.signal;
     IF v_parks THEN
-      DELETE FROM {schema}.jobyard_extra e WHERE e.sequence = p_sequence AND e.what = 'signal' AND e.name = p_signal
-      RETURNING e.data INTO v_signal;
-      IF FOUND THEN
+      v_signal := CASE WHEN p_wake IS NULL AND j.flags & 64 <> 0 THEN
+        {schema}.jobyard_take_signal(p_sequence, p_signal) END;
+      IF v_signal IS NOT NULL OR (p_wake IS NOT NULL AND {schema}.jobyard_may_wake(p_sequence, p_wake)) THEN
         v_run_at := p_now;
       ELSE
-        v_signal := NULL;
         v_run_at := CASE WHEN p_park IS NULL THEN forever ELSE least(forever, p_now + p_park) END;
         v_waiting_for := CASE WHEN v_run_at > p_now THEN p_signal END;
       END IF;
     END IF;
     UPDATE {schema}.jobyard_job k SET used = v_used, deaths = k.deaths + p_died::integer, run_at = v_run_at,
-      waiting_for = v_waiting_for, signal = v_signal, flags = k.flags | v_flags
+      waiting_for = v_waiting_for, signal = v_signal, flags = k.flags | v_flags,
+      wake = CASE WHEN v_waiting_for IS NOT NULL THEN p_wake END, cancel = v_cancel
     WHERE k.sequence = p_sequence;
     v_ord := (-j.priority::bigint << 42) + p_sequence;
     IF v_run_at <= p_now THEN
@@ -81,7 +94,7 @@ BEGIN
   END IF;
 
   UPDATE {schema}.jobyard_job k SET used = v_used, deaths = k.deaths + p_died::integer, waiting_for = NULL, signal = NULL,
-    private_payload = CASE WHEN v_to <> 'COMPLETED' THEN k.private_payload END, flags = k.flags | v_flags
+    cancel = NULL, private_payload = CASE WHEN v_to <> 'COMPLETED' THEN k.private_payload END, flags = k.flags | v_flags
   WHERE k.sequence = p_sequence;
   INSERT INTO {schema}.jobyard_done
     (sequence, finish, started_at, finished_at, attempt, bucket, queue, state, worker, result, reason)
@@ -89,6 +102,9 @@ BEGIN
           l.queue, v_to, l.worker, p_result, v_reason);
   IF l.flags & 1 <> 0 THEN
     PERFORM {schema}.jobyard_free_keys(ARRAY[p_sequence]);
+  END IF;
+  IF j.flags & 48 <> 0 THEN
+    PERFORM {schema}.jobyard_record_end(p_sequence, v_to, p_result, v_reason);
   END IF;
   INSERT INTO {schema}.jobyard_inbox
     (queue, xid, number, group_name, at, running, completed, failed, cancelled, ended)

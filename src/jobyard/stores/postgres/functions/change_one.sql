@@ -1,5 +1,5 @@
 -- Apply an action to one job; the caller has locked the queue's row and folds afterwards.
--- in: now, action, sequence, reason, priority. out: whether the job's state allowed it.
+-- in: now, action (also 'cancel_unless_requested': leaves a job that was asked to stop), sequence, reason, priority. out: whether the job's state allowed it.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_change_one(
   p_now bigint, p_action text, p_sequence bigint, p_reason text, p_priority integer
 ) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -7,11 +7,18 @@ DECLARE
   j record;
   v_final text;
   v_running boolean;
+  v_begun boolean;
   v_ord bigint;
+  v_action CONSTANT text := CASE p_action WHEN 'cancel_unless_requested' THEN 'cancel' ELSE p_action END;
 BEGIN
-  SELECT k.id, k.queue, k.group_name, k.priority, k.run_at, k.used, k.flags, k.unique_key, k.waiting_for INTO j
+  SELECT k.id, k.queue, k.group_name, k.priority, k.run_at, k.used, k.flags, k.unique_key, k.waiting_for, k.cancel
+  INTO j
   FROM {schema}.jobyard_job k WHERE k.sequence = p_sequence;
-  IF p_action = 'cancel' THEN
+  IF v_action <> p_action AND (j.cancel IS NOT NULL OR EXISTS (
+    SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = p_sequence AND l.cancel IS NOT NULL)) THEN
+    RETURN false;
+  END IF;
+  IF v_action = 'cancel' THEN
     -- NOWAIT: a caller's own transaction may be settling it; the retry happens without the lock on the queue.
     PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = p_sequence FOR NO KEY UPDATE NOWAIT;
     IF FOUND THEN
@@ -24,17 +31,34 @@ BEGIN
     RETURN false;
   END IF;
   SELECT d.state INTO v_final FROM {schema}.jobyard_done d WHERE d.sequence = p_sequence;
+  v_begun := v_final IS NULL AND j.flags & 32 <> 0 AND {schema}.jobyard_has_begun(p_sequence);
 
-  CASE p_action
+  CASE v_action
   WHEN 'cancel' THEN
+    IF v_begun AND j.cancel IS NULL THEN
+      -- It is made due, to end itself.
+      IF NOT EXISTS (SELECT FROM {schema}.jobyard_ready r WHERE r.queue = j.queue AND r.group_name = j.group_name
+                     AND r.ord = (-j.priority::bigint << 42) + p_sequence) THEN
+        IF {schema}.jobyard_leave(p_sequence, p_now) IS NULL THEN
+          RETURN false;
+        END IF;
+        PERFORM {schema}.jobyard_join(p_sequence, p_now);
+      END IF;
+      UPDATE {schema}.jobyard_job k SET cancel = p_reason WHERE k.sequence = p_sequence;
+      RETURN true;
+    END IF;
     IF v_final IS NOT NULL OR {schema}.jobyard_leave(p_sequence, p_now) IS NULL THEN
       RETURN false;
     END IF;
-    UPDATE {schema}.jobyard_job k SET waiting_for = NULL, signal = NULL WHERE k.sequence = p_sequence;
+    UPDATE {schema}.jobyard_job k SET waiting_for = NULL, wake = NULL, signal = NULL, cancel = NULL
+    WHERE k.sequence = p_sequence;
     INSERT INTO {schema}.jobyard_done (sequence, finish, finished_at, attempt, bucket, queue, state, reason)
     VALUES (p_sequence, 0, p_now, j.used, 1, j.queue, 'CANCELLED', p_reason);
     IF j.flags & 1 <> 0 THEN
       PERFORM {schema}.jobyard_free_keys(ARRAY[p_sequence]);
+    END IF;
+    IF j.flags & 48 <> 0 THEN
+      PERFORM {schema}.jobyard_record_end(p_sequence, 'CANCELLED', NULL, p_reason);
     END IF;
     INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, cancelled, ended)
     VALUES (j.queue, pg_current_xact_id()::text::bigint, nextval('{schema}.jobyard_turn'), j.group_name, p_now, 1,
@@ -54,12 +78,19 @@ BEGIN
     PERFORM {schema}.jobyard_join(p_sequence, p_now);
   WHEN 'delete' THEN
     IF v_final IS NULL THEN
-      IF {schema}.jobyard_leave(p_sequence, p_now) IS NULL THEN
+      IF v_begun OR {schema}.jobyard_leave(p_sequence, p_now) IS NULL THEN
         RETURN false;
+      END IF;
+      IF j.flags & 16 <> 0 THEN
+        PERFORM {schema}.jobyard_record_end(p_sequence, NULL, NULL, NULL);
       END IF;
       IF j.flags & 1 <> 0 THEN
         PERFORM {schema}.jobyard_free_keys(ARRAY[p_sequence]);
       END IF;
+    ELSIF v_final <> 'COMPLETED' AND j.flags & 32 <> 0 AND EXISTS (
+      SELECT FROM {schema}.jobyard_ended e WHERE e.job_id = j.id) THEN
+      -- Its child jobs have yet to be told.
+      RETURN false;
     ELSE
       DELETE FROM {schema}.jobyard_done d WHERE d.sequence = p_sequence;
       INSERT INTO {schema}.jobyard_inbox (queue, xid, number, group_name, at, completed, failed, cancelled)

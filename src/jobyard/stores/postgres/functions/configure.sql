@@ -2,7 +2,8 @@
 -- in: now (NULL: the server's clock), name, the settings in the order of `QueueSettings`.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_configure(
   p_now bigint, p_queue text, p_max_running bigint, p_max_per_group bigint, p_max_waiting bigint,
-  p_max_waiting_per_group bigint, p_keep_completed bigint, p_keep_failed bigint, p_keep_seconds double precision
+  p_max_waiting_per_group bigint, p_keep_completed bigint, p_keep_failed bigint, p_keep_completed_seconds double precision,
+  p_keep_failed_seconds double precision, p_keep_at_most bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   lowest bigint;
@@ -23,7 +24,8 @@ BEGIN
   UPDATE {schema}.jobyard_queue k SET
     max_running = p_max_running, max_per_group = p_max_per_group, max_waiting = p_max_waiting,
     max_waiting_per_group = p_max_waiting_per_group, keep_completed = p_keep_completed, keep_failed = p_keep_failed,
-    keep_seconds = p_keep_seconds, line_from = least(k.line_from, lowest)
+    keep_completed_seconds = p_keep_completed_seconds, keep_failed_seconds = p_keep_failed_seconds,
+    keep_at_most = p_keep_at_most, line_from = least(k.line_from, lowest)
   WHERE k.name = p_queue;
   PERFORM nextval('{schema}.jobyard_revision');
 END

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_decide(
   p_id text[], p_kind text[], p_queue text[], p_group text[], p_priority integer[], p_payload bytea[],
   p_max_attempts integer[], p_private bytea[], p_timeout double precision[], p_backoff bytea[], p_delay bigint[],
   p_run_at bigint[], p_unique text[], p_scope smallint[], p_period bigint[], p_tags bytea[],
-  p_tag_of integer[], p_tag text[]
+  p_tag_of integer[], p_tag text[], p_parent text[] DEFAULT '{}', p_workflow boolean[] DEFAULT '{}'
 ) RETURNS TABLE (decision text, verdict text, job_id text) LANGUAGE plpgsql
 SET lock_timeout = '2s' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_bitmapscan = off
@@ -37,7 +37,8 @@ BEGIN
     BEGIN
       PERFORM FROM {schema}.jobyard_insert(
         v_now, names, true, ids, p_kind, p_queue, p_group, p_priority, p_payload, p_max_attempts, p_private, p_timeout,
-        p_backoff, p_delay, p_run_at, p_unique, p_scope, p_period, p_tags, p_tag_of, p_tag) i
+        p_backoff, p_delay, p_run_at, p_unique, p_scope, p_period, p_tags, p_tag_of, p_tag, p_parent,
+        p_workflow) i
       WHERE i.sequence = 0 AND i.holder <> '';
     EXCEPTION WHEN SQLSTATE 'JYF01' THEN
       RAISE SQLSTATE '40001' USING MESSAGE = 'a concurrent transaction filled the queue';

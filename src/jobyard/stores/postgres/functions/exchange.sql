@@ -5,19 +5,20 @@
 --     impatient: refuse a job that a caller's own transaction is settling, instead of raising 55P03;
 --     from: the queues of the plain completions as the client remembers them (NULL: look them up); raises JYQ01 when
 --     one is missing.
--- out: one row per lease with the place of its group in line, the jobs of each group in order; then one row with
---     sequence NULL and the rest of the answer; its `payload` is JSON: refused settlements and requested cancels, if any.
+-- out: one row per lease with the place of its group in line, the jobs of each group in order; its `special` is JSON: what
+--     only child jobs and workflows have. Then one row with sequence NULL and the rest of the answer; its `payload` is
+--     JSON: refused settlements and requested cancels, if any.
 -- Planner settings: statistics taken while a table was empty must not lead to sequential scans once it is full.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_exchange(
   p_now bigint, p_worker text, p_token text, p_queues text[], p_wanted integer, p_lease bigint,
   c_sequence bigint[], c_token text[], c_result bytea[], p_keep bigint[],
   o_sequence bigint[], o_token text[], o_to text[], o_counted boolean[], o_died boolean[], o_delay bigint[],
   o_signal text[], o_park bigint[], o_external text[], o_result bytea[], o_reason text[], o_error bytea[],
-  p_expired_before bigint, p_impatient boolean, p_from text[]
+  p_expired_before bigint, p_impatient boolean, p_from text[], o_wake text[] DEFAULT '{}'
 ) RETURNS TABLE (
   sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
   max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
-  backoff bytea, signal bytea, place integer, now bigint, revision bigint, next_due_at bigint
+  backoff bytea, signal bytea, place integer, now bigint, revision bigint, next_due_at bigint, special bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -96,8 +97,8 @@ BEGIN
   IF cardinality(o_sequence) > 0 THEN
     FOR t IN
       SELECT * FROM unnest(o_sequence, o_token, o_to, o_counted, o_died, o_delay, o_signal, o_park, o_external, o_result,
-                           o_reason, o_error) WITH ORDINALITY
-        u(s, token, goes, counted, died, delay, signal, park, external, result, reason, error, o)
+                           o_reason, o_error, o_wake) WITH ORDINALITY
+        u(s, token, goes, counted, died, delay, signal, park, external, result, reason, error, wake, o)
       ORDER BY u.o
     LOOP
       -- A caller's own transaction may be settling this job: the whole queue must not wait for it.
@@ -111,7 +112,7 @@ BEGIN
         PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = t.s AND l.token = t.token FOR UPDATE NOWAIT;
       END IF;
       IF {schema}.jobyard_apply(v_now, t.s, t.token, t.goes, t.counted, t.died, t.delay, t.signal, t.park, t.external,
-                                t.result, t.reason, t.error, p_expired_before) THEN
+                                t.result, t.reason, t.error, p_expired_before, t.wake) THEN
         changed := true;
       ELSE
         refused := refused || -t.o;
@@ -149,7 +150,9 @@ BEGIN
       -- The lateral join keeps the order of the arrays.
       RETURN QUERY
       SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, u.used + 1, j.max_attempts, j.deaths, j.payload,
-             j.private_payload, j.timeout_seconds, j.backoff, j.signal, u.g, NULL::bigint, NULL::bigint, NULL::bigint
+             j.private_payload, j.timeout_seconds, j.backoff, j.signal, u.g, NULL::bigint, NULL::bigint, NULL::bigint,
+             CASE WHEN j.flags & 48 <> 0 THEN convert_to(json_build_object(
+               'is_workflow', j.flags & 32 <> 0, 'parent', j.parent::json, 'cancel_requested', j.cancel)::text, 'UTF8') END
       FROM unnest(a_ord, a_used, a_g) u(ord, used, g)
       CROSS JOIN LATERAL (
         SELECT * FROM {schema}.jobyard_job k WHERE k.sequence = u.ord & 4398046511103 OFFSET 0) j;
@@ -173,6 +176,6 @@ BEGIN
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer,
     NULL::integer, NULL::integer, more, NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea, NULL::integer,
     v_now, v_revision, (SELECT d.run_at FROM {schema}.jobyard_delayed d
-                        WHERE d.run_at > v_now AND d.run_at < forever ORDER BY d.run_at LIMIT 1);
+                        WHERE d.run_at > v_now AND d.run_at < forever ORDER BY d.run_at LIMIT 1), NULL::bytea;
 END
 $$;

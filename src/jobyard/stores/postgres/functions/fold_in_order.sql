@@ -53,7 +53,7 @@ BEGIN
            array_agg(d.sequence) FILTER (WHERE d.parked), count(*)
     INTO d_group, d_ord, d_at, d_number, d_parked, promoted FROM due d;
     IF d_parked IS NOT NULL THEN
-      UPDATE {schema}.jobyard_job j SET waiting_for = NULL WHERE j.sequence = ANY (d_parked);
+      UPDATE {schema}.jobyard_job j SET waiting_for = NULL, wake = NULL WHERE j.sequence = ANY (d_parked);
     END IF;
     IF promoted > 0 THEN
       q.delayed_from := d_at[promoted];

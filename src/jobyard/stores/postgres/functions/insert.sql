@@ -1,6 +1,6 @@
 -- Store jobs, all or none, without locking the row of a queue unless the queue limits its waiting jobs.
 -- in: now (NULL: the server's clock), queue names, then one element per job; a field that no job has may be empty.
---     A job with id NULL is skipped.
+--     A job with id NULL is skipped. One with a parent is not created when its id exists: it is its own holder then.
 --     strict: lock the rows of limited queues, so that the limit is exact; else (a caller's own transaction) use the
 --     counts that are visible.
 -- out: per job in order: its sequence (0: not created), the holder of its unique key.
@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_insert(
   p_id text[], p_kind text[], p_queue text[], p_group text[], p_priority integer[], p_payload bytea[],
   p_max_attempts integer[], p_private bytea[], p_timeout double precision[], p_backoff bytea[], p_delay bigint[],
   p_run_at bigint[], p_unique text[], p_scope smallint[], p_period bigint[], p_tags bytea[],
-  p_tag_of integer[], p_tag text[]
+  p_tag_of integer[], p_tag text[], p_parent text[] DEFAULT '{}', p_workflow boolean[] DEFAULT '{}'
 ) RETURNS TABLE (sequence bigint, holder text) LANGUAGE plpgsql
 -- A caller's open transaction may hold a key: inserts with other keys must not wait for it.
 SET lock_timeout = '200ms' SET plan_cache_mode = force_generic_plan SET jit = off
@@ -23,6 +23,7 @@ DECLARE
   sequences bigint[];
   v_flags integer[];
   holders text[];
+  known text[];   -- per child job that exists, or comes earlier in the call: its id
   times bigint[];
   k record;
   t record;
@@ -44,7 +45,19 @@ BEGIN
     INSERT INTO {schema}.jobyard_queue (name) SELECT n FROM unnest(p_names) n ORDER BY n ON CONFLICT DO NOTHING;
   END IF;
 
-  IF many = 1 AND cardinality(p_unique) > 0 THEN
+  IF cardinality(p_parent) > 0 THEN
+    known := ARRAY(
+      SELECT CASE WHEN u.parent IS NOT NULL AND u.copy > 1 THEN u.id ELSE x.id END
+      FROM (SELECT n.*, row_number() OVER (PARTITION BY n.id COLLATE "C" ORDER BY n.o) AS copy
+            FROM unnest(p_id, p_parent) WITH ORDINALITY n(id, parent, o)) u
+      LEFT JOIN LATERAL (SELECT j.id FROM {schema}.jobyard_job j WHERE j.id = u.id AND u.parent IS NOT NULL
+                         OFFSET 0) x ON true
+      ORDER BY u.o);
+    p_id := ARRAY(SELECT CASE WHEN u.known IS NULL THEN u.id END
+                  FROM unnest(p_id, known) WITH ORDINALITY u(id, known, o) ORDER BY u.o);
+  END IF;
+
+  IF many = 1 AND cardinality(p_unique) > 0 AND p_id[1] IS NOT NULL THEN
     holders := ARRAY[{schema}.jobyard_take_key(v_now, p_queue[1], p_unique[1], p_id[1], CASE p_scope[1]
       WHEN 0 THEN NULL WHEN 1 THEN least(forever, v_now + p_period[1]) ELSE forever END)];
   ELSIF cardinality(p_unique) > 0 OR array_position(p_id, NULL) IS NOT NULL THEN
@@ -101,21 +114,24 @@ BEGIN
       FROM unnest(p_id, p_delay, p_run_at) WITH ORDINALITY u(i, d, r, o) ORDER BY u.o);
   END IF;
 
-  IF cardinality(p_scope) > 0 OR cardinality(p_private) > 0 OR cardinality(p_tags) > 0 THEN
+  IF cardinality(p_scope) > 0 OR cardinality(p_private) > 0 OR cardinality(p_tags) > 0 OR cardinality(p_parent) > 0
+    OR cardinality(p_workflow) > 0 THEN
     v_flags := ARRAY(
       SELECT CASE WHEN u.scope = 0 THEN 1 ELSE 0 END | CASE WHEN u.private IS NOT NULL THEN 2 ELSE 0 END
-        | CASE WHEN u.tags IS NOT NULL THEN 4 ELSE 0 END
-      FROM unnest(p_id, p_scope, p_private, p_tags) WITH ORDINALITY u(i, scope, private, tags, o) ORDER BY u.o);
+        | CASE WHEN u.tags IS NOT NULL THEN 4 ELSE 0 END | CASE WHEN u.parent IS NOT NULL THEN 16 ELSE 0 END
+        | CASE WHEN u.workflow THEN 32 ELSE 0 END
+      FROM unnest(p_id, p_scope, p_private, p_tags, p_parent, p_workflow) WITH ORDINALITY
+        u(i, scope, private, tags, parent, workflow, o) ORDER BY u.o);
   END IF;
 
   INSERT INTO {schema}.jobyard_job
     (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at, created_at, timeout_seconds, payload,
-     private_payload, backoff, unique_key, tags)
+     private_payload, backoff, unique_key, tags, parent)
   SELECT u.s, u.id, u.kind, u.q, u.g, u.p, u.m, coalesce(u.f, 0), coalesce(u.r, v_now), v_now, u.timeout, u.payload,
-         u.private, u.backoff, u.key, u.tags
+         u.private, u.backoff, u.key, u.tags, u.parent
   FROM unnest(sequences, p_id, p_kind, p_queue, p_group, p_priority, p_max_attempts, times, p_timeout, p_payload, p_private,
-              p_backoff, p_unique, p_tags, v_flags)
-    u(s, id, kind, q, g, p, m, r, timeout, payload, private, backoff, key, tags, f)
+              p_backoff, p_unique, p_tags, v_flags, p_parent)
+    u(s, id, kind, q, g, p, m, r, timeout, payload, private, backoff, key, tags, f, parent)
   WHERE u.s > 0;
 
   INSERT INTO {schema}.jobyard_ready
@@ -141,6 +157,7 @@ BEGIN
     FROM unnest(sequences, p_queue, p_group, p_priority, times) u(s, q, g, p, r) WHERE u.s > 0
     GROUP BY u.q, u.g ORDER BY min(u.s) FILTER (WHERE u.r IS NULL OR u.r <= v_now)) c;
 
-  RETURN QUERY SELECT u.s, u.h FROM unnest(sequences, holders) WITH ORDINALITY u(s, h, o) ORDER BY u.o;
+  RETURN QUERY SELECT u.s, coalesce(u.k, u.h) FROM unnest(sequences, holders, known) WITH ORDINALITY u(s, h, k, o)
+  ORDER BY u.o;
 END
 $$;

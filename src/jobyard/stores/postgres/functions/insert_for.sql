@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION {schema}.jobyard_insert_for(
 ) RETURNS TABLE (
   sequence bigint, id text, kind text, queue text, group_name text, priority integer, attempt integer,
   max_attempts integer, deaths integer, payload bytea, private_payload bytea, timeout_seconds double precision,
-  backoff bytea, signal bytea, place integer, now bigint, revision bigint, next_due_at bigint
+  backoff bytea, signal bytea, place integer, now bigint, revision bigint, next_due_at bigint, special bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -88,10 +88,11 @@ BEGIN
   place := 1;
   RETURN NEXT;
   RETURN QUERY SELECT v_sequence, p_id, p_kind, p_queue, p_group, p_priority, 1, p_max_attempts, 0, p_payload, NULL::bytea,
-    p_timeout, p_backoff, NULL::bytea, 1, NULL::bigint, NULL::bigint, NULL::bigint;
+    p_timeout, p_backoff, NULL::bytea, 1, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bytea;
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer,
     NULL::integer, NULL::integer, NULL::bytea, NULL::bytea, NULL::double precision, NULL::bytea, NULL::bytea, NULL::integer,
     v_now, nextval('{schema}.jobyard_revision'), (
-      SELECT d.run_at FROM {schema}.jobyard_delayed d WHERE d.run_at > v_now AND d.run_at < forever ORDER BY d.run_at LIMIT 1);
+      SELECT d.run_at FROM {schema}.jobyard_delayed d WHERE d.run_at > v_now AND d.run_at < forever ORDER BY d.run_at LIMIT 1),
+    NULL::bytea;
 END
 $$;

@@ -5,8 +5,10 @@
 CREATE OR REPLACE FUNCTION {schema}.jobyard_list_queues(p_now bigint, p_cap integer)
 RETURNS TABLE (
   name text, max_running bigint, max_per_group bigint, max_waiting bigint, max_waiting_per_group bigint,
-  keep_completed bigint, keep_failed bigint, keep_seconds double precision, paused boolean,
-  waiting bigint, delayed bigint, running bigint, completed bigint, failed bigint, cancelled bigint
+  keep_completed bigint, keep_failed bigint, keep_completed_seconds double precision,
+  keep_failed_seconds double precision, keep_at_most bigint, paused boolean,
+  waiting bigint, delayed bigint, running bigint, completed bigint, failed bigint, cancelled bigint,
+  removed_by_cap bigint, removed_by_cap_at bigint
 )
 LANGUAGE plpgsql SET jit = off
 AS $$
@@ -16,8 +18,9 @@ DECLARE
 BEGIN
   RETURN QUERY
   SELECT k.name, k.max_running, k.max_per_group, k.max_waiting, k.max_waiting_per_group, k.keep_completed, k.keep_failed,
-    k.keep_seconds, k.paused, k.waiting + i.waiting + d.due, k.delayed + i.delayed - d.due, k.running + i.running,
-    k.completed + i.completed, k.failed + i.failed, k.cancelled + i.cancelled
+    k.keep_completed_seconds, k.keep_failed_seconds, k.keep_at_most, k.paused, k.waiting + i.waiting + d.due, k.delayed + i.delayed - d.due, k.running + i.running,
+    k.completed + i.completed, k.failed + i.failed, k.cancelled + i.cancelled,
+    k.removed_by_cap, k.removed_by_cap_at
   FROM {schema}.jobyard_queue k
   CROSS JOIN LATERAL (
     SELECT coalesce(sum(x.waiting), 0) AS waiting, coalesce(sum(x.delayed), 0) AS delayed,

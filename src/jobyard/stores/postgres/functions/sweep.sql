@@ -1,5 +1,5 @@
--- Delete expired unique keys, records and workers.
--- in: now (NULL: the server's clock), limit for each of the three.
+-- Delete expired unique keys, records, workers and waits for the end of a job.
+-- in: now (NULL: the server's clock), limit for each kind.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_sweep(p_now bigint, p_limit integer) RETURNS void LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off
 AS $$
@@ -15,5 +15,7 @@ BEGIN
     FOR UPDATE SKIP LOCKED));
   DELETE FROM {schema}.jobyard_worker WHERE ctid = ANY (ARRAY(
     SELECT w.ctid FROM {schema}.jobyard_worker w WHERE w.expires_at <= v_now LIMIT p_limit FOR UPDATE SKIP LOCKED));
+  DELETE FROM {schema}.jobyard_awaited WHERE ctid = ANY (ARRAY(
+    SELECT a.ctid FROM {schema}.jobyard_awaited a WHERE a.until <= v_now LIMIT p_limit FOR UPDATE SKIP LOCKED));
 END
 $$;

@@ -105,13 +105,32 @@ SELECT format('job %s is ready at %s, its priority says %s', j.sequence, r.ord, 
 FROM {schema}.jobyard_ready r JOIN {schema}.jobyard_job j ON j.sequence = r.ord & 4398046511103
 WHERE r.ord <> (-j.priority::bigint << 42) + j.sequence OR r.queue <> j.queue OR r.group_name <> j.group_name
 
--- name: audit_orphans() -> sentences about extras and tags without a job
+-- name: audit_orphans() -> sentences about extras, tags and histories without a job
 SELECT format('%s rows of %s without a job', n, t) FROM (
   SELECT 'extra' AS t, count(*) AS n FROM {schema}.jobyard_extra e
     WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.sequence = e.sequence)
   UNION ALL SELECT 'tag', count(*) FROM {schema}.jobyard_tag e
+    WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.sequence = e.sequence)
+  UNION ALL SELECT 'history', count(*) FROM {schema}.jobyard_history e
+    WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.sequence = e.sequence)
+  UNION ALL SELECT 'scope', count(*) FROM {schema}.jobyard_scope e
     WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.sequence = e.sequence)) u
 WHERE n > 0
+
+-- name: audit_scopes() -> sentences about scopes whose counts do not follow from their entries
+WITH counted AS (
+  SELECT h.sequence, h.scope, count(*) AS entries, count(*) FILTER (WHERE h.number <= s.taken_to) AS taken
+  FROM {schema}.jobyard_history h LEFT JOIN {schema}.jobyard_scope s ON s.sequence = h.sequence AND s.scope = h.scope
+  WHERE h.scope <> '' GROUP BY h.sequence, h.scope)
+SELECT format('history of job %s, scope "%s": stored counts are %s/%s, its entries are %s/%s (all/taken)',
+  coalesce(s.sequence, c.sequence), coalesce(s.scope, c.scope), coalesce(s.entries, 0), coalesce(s.taken, 0),
+  coalesce(c.entries, 0), coalesce(c.taken, 0))
+FROM {schema}.jobyard_scope s FULL JOIN counted c ON c.sequence = s.sequence AND c.scope = s.scope
+WHERE (coalesce(s.entries, 0), coalesce(s.taken, 0)) <> (coalesce(c.entries, 0), coalesce(c.taken, 0))
+
+-- name: audit_history_flags() -> sentences about jobs whose history would stay when they are deleted
+SELECT format('job %s has a history but is not marked so', j.sequence) FROM {schema}.jobyard_job j
+WHERE j.flags & 64 = 0 AND EXISTS (SELECT FROM {schema}.jobyard_history h WHERE h.sequence = j.sequence)
 
 -- name: audit_decided_ticks() -> sentences about ticks after the last decided instant of their schedule
 SELECT format('schedule %s has %s ticks after its last decided instant (%s)', t.schedule, count(*),

@@ -4,11 +4,14 @@ SELECT * FROM {schema}.jobyard_exchange(
   c_sequence => $7, c_token => $8, c_result => $9, p_keep => $10,
   o_sequence => $11, o_token => $12, o_to => $13, o_counted => $14, o_died => $15, o_delay => $16, o_signal => $17,
   o_park => $18, o_external => $19, o_result => $20, o_reason => $21, o_error => $22,
-  p_expired_before => $23, p_impatient => $24, p_from => $25)
+  p_expired_before => $23, p_impatient => $24, p_from => $25, o_wake => $26)
 
 -- name: unacknowledged_leases(worker, tokens of its exchanges whose response was lost)
--- -> the leases that these granted: id, sequence, token, attempt, deaths, cancel reason
-SELECT j.id, l.sequence, l.token, l.attempt, j.deaths, l.cancel FROM {schema}.jobyard_lease l
+-- -> the leases that these granted: id, sequence, token, attempt, deaths, cancel reason (NULL for a workflow that ends
+-- itself)
+SELECT j.id, l.sequence, l.token, l.attempt, j.deaths,
+  CASE WHEN j.cancel IS NOT NULL OR j.flags & 32 = 0 OR NOT {schema}.jobyard_has_begun(j.sequence) THEN l.cancel END
+FROM {schema}.jobyard_lease l
 JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
 WHERE l.worker = $1 AND l.token = ANY ($2::text[]) AND l.external_id IS NULL ORDER BY l.sequence
 

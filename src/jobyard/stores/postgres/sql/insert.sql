@@ -4,7 +4,8 @@ SELECT sequence, holder FROM {schema}.jobyard_insert(
   p_now => $1, p_names => $2, p_strict => $3,
   p_id => $4, p_kind => $5, p_queue => $6, p_group => $7, p_priority => $8, p_payload => $9, p_max_attempts => $10,
   p_private => $11, p_timeout => $12, p_backoff => $13, p_delay => $14, p_run_at => $15,
-  p_unique => $16, p_scope => $17, p_period => $18, p_tags => $19, p_tag_of => $20, p_tag => $21)
+  p_unique => $16, p_scope => $17, p_period => $18, p_tags => $19, p_tag_of => $20, p_tag => $21,
+  p_parent => $22, p_workflow => $23)
 
 -- name: insert_one(now, then the fields of `PlainJob`) -> sequence; 0: use `insert`
 SELECT {schema}.jobyard_insert_one(

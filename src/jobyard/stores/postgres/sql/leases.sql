@@ -14,10 +14,13 @@ SELECT {schema}.jobyard_report(
   p_step => $8)
 
 -- name: expired_leases(now, limit, as of (NULL: now), longest in ms (NULL: any))
--- -> sequence, token, worker, attempt, queue, group, cancel reason, job id, deaths, now, judged at, whether it is too long
+-- -> sequence, token, worker, attempt, queue, group, cancel reason (NULL for a workflow that ends itself), job id, deaths,
+-- now, judged at, whether it is too long
 -- Leases that have expired, and those that end too late; without those that a caller's transaction is settling: that
 -- settlement decides.
-SELECT l.sequence, l.token, l.worker, l.attempt, l.queue, l.group_name, l.cancel, j.id, j.deaths, n.now, n.judged_at,
+SELECT l.sequence, l.token, l.worker, l.attempt, l.queue, l.group_name,
+  CASE WHEN j.cancel IS NOT NULL OR j.flags & 32 = 0 OR NOT {schema}.jobyard_has_begun(j.sequence) THEN l.cancel END,
+  j.id, j.deaths, n.now, n.judged_at,
   l.expires_at > n.judged_at
 FROM (SELECT t.now, least(t.now, $3::bigint) AS judged_at, t.now + $4::bigint AS longest
       FROM (SELECT {schema}.jobyard_now($1) AS now) t) n, {schema}.jobyard_lease l, {schema}.jobyard_job j
@@ -32,8 +35,10 @@ SELECT {schema}.jobyard_shorten(p_now => $1, p_longest => $2, p_sequences => $3)
 SELECT {schema}.jobyard_adopt(
   p_now => $1, p_id => $2, p_kind => $3, p_queue => $4, p_group => $5, p_priority => $6, p_payload => $7,
   p_max_attempts => $8, p_timeout => $9, p_backoff => $10, p_private => $11, p_unique => $12, p_scope => $13,
-  p_period => $14, p_tags => $15, p_tag => $16, p_worker => $17, p_token => $18, p_external => $19)
+  p_period => $14, p_tags => $15, p_tag => $16, p_worker => $17, p_token => $18, p_external => $19, p_parent => $20,
+  p_workflow => $21)
 
--- name: signal(now, job id, signal name, data)
--- -> whether the job woke, its final state if it has ended; no row when the job does not exist
-SELECT woke, final FROM {schema}.jobyard_signal(p_now => $1, p_id => $2, p_name => $3, p_data => $4)
+-- name: signal(now, job id, signal name, data, key of the entry, most signals of the name)
+-- -> whether the job woke, its final state if it has ended, whether it keeps too many; no row when it does not exist
+SELECT woke, final, is_full FROM {schema}.jobyard_signal(
+  p_now => $1, p_id => $2, p_name => $3, p_data => $4, p_key => $5, p_most => $6)

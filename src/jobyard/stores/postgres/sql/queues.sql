@@ -1,7 +1,8 @@
 -- name: configure(now, queue, then the fields of `QueueSettings`)
 SELECT {schema}.jobyard_configure(
   p_now => $1, p_queue => $2, p_max_running => $3, p_max_per_group => $4, p_max_waiting => $5,
-  p_max_waiting_per_group => $6, p_keep_completed => $7, p_keep_failed => $8, p_keep_seconds => $9)
+  p_max_waiting_per_group => $6, p_keep_completed => $7, p_keep_failed => $8, p_keep_completed_seconds => $9,
+  p_keep_failed_seconds => $10, p_keep_at_most => $11)
 
 -- name: pause_queue(queue, paused)
 SELECT {schema}.jobyard_pause_queue(p_queue => $1, p_paused => $2)
@@ -23,6 +24,10 @@ SELECT {schema}.jobyard_remove_queue(p_queue => $1)
 -- name: list_queues(now, cap) -> name, settings in the order of `QueueSettings`, paused, counts; by name
 SELECT * FROM {schema}.jobyard_list_queues(p_now => $1, p_cap => $2)
 
+-- name: removes_soon(seconds, number) -> whether a queue keeps ended jobs for less, or at most fewer
+SELECT EXISTS (SELECT FROM {schema}.jobyard_queue k
+  WHERE least(k.keep_completed_seconds, k.keep_failed_seconds) < $1 OR k.keep_at_most < $2)
+
 -- name: next_queue(name) -> name of the next queue, if any
 SELECT k.name FROM {schema}.jobyard_queue k WHERE k.name > $1 ORDER BY k.name LIMIT 1
 
@@ -33,6 +38,13 @@ FROM {schema}.jobyard_queue k WHERE k.name = $1
 -- name: list_groups(now, queue, name after which to start (NULL: from the start; jobs without a group come first), limit,
 -- cap) -> groups that have jobs, a limit or a pause: name, limit, paused, waiting, delayed, running; by name
 SELECT * FROM {schema}.jobyard_list_groups(p_now => $1, p_queue => $2, p_after => $3, p_limit => $4, p_cap => $5)
+
+-- name: list_line(queue, limit) -> groups with due jobs, front first, as `list_groups`
+SELECT g.name, g.own_limit, g.paused, g.waiting, g.delayed, g.running FROM {schema}.jobyard_group g
+WHERE g.queue = $1 AND g.waiting > 0 ORDER BY g.turn LIMIT $2
+
+-- name: count_line(queue) -> number of groups with due jobs
+SELECT count(*) FROM {schema}.jobyard_group g WHERE g.queue = $1 AND g.waiting > 0
 
 -- name: load_group(queue, name) -> limit, paused, turn, waiting, running
 SELECT g.own_limit, g.paused, g.turn, g.waiting, g.running FROM {schema}.jobyard_group g

@@ -2,7 +2,8 @@
 
 -- name: repair_lock()
 LOCK TABLE {schema}.jobyard_queue, {schema}.jobyard_group, {schema}.jobyard_inbox, {schema}.jobyard_ready,
-  {schema}.jobyard_delayed, {schema}.jobyard_lease, {schema}.jobyard_done IN SHARE ROW EXCLUSIVE MODE
+  {schema}.jobyard_delayed, {schema}.jobyard_lease, {schema}.jobyard_done, {schema}.jobyard_scope,
+  {schema}.jobyard_history IN SHARE ROW EXCLUSIVE MODE
 
 -- name: repair_queue_rows()
 INSERT INTO {schema}.jobyard_queue (name) SELECT DISTINCT queue FROM {schema}.jobyard_job ON CONFLICT DO NOTHING
@@ -64,3 +65,25 @@ UPDATE {schema}.jobyard_queue q SET
 DELETE FROM {schema}.jobyard_unique u WHERE u.until IS NULL AND NOT EXISTS (
   SELECT FROM {schema}.jobyard_job j LEFT JOIN {schema}.jobyard_done d ON d.sequence = j.sequence
   WHERE j.id = u.job_id AND d.sequence IS NULL)
+
+-- name: repair_orphaned_entries()
+DELETE FROM {schema}.jobyard_history h
+WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.sequence = h.sequence)
+
+-- name: repair_orphaned_scopes()
+DELETE FROM {schema}.jobyard_scope s
+WHERE NOT EXISTS (SELECT FROM {schema}.jobyard_job j WHERE j.sequence = s.sequence)
+
+-- name: repair_scope_rows()
+INSERT INTO {schema}.jobyard_scope (sequence, scope)
+SELECT DISTINCT h.sequence, h.scope FROM {schema}.jobyard_history h WHERE h.scope <> '' ON CONFLICT DO NOTHING
+
+-- name: repair_scopes()
+UPDATE {schema}.jobyard_scope s SET
+  entries = (SELECT count(*) FROM {schema}.jobyard_history h WHERE h.sequence = s.sequence AND h.scope = s.scope),
+  taken = (SELECT count(*) FROM {schema}.jobyard_history h
+           WHERE h.sequence = s.sequence AND h.scope = s.scope AND h.number <= s.taken_to)
+
+-- name: repair_history_flags()
+UPDATE {schema}.jobyard_job j SET flags = j.flags | 64
+WHERE j.flags & 64 = 0 AND EXISTS (SELECT FROM {schema}.jobyard_history h WHERE h.sequence = j.sequence)

@@ -20,7 +20,8 @@ SELECT decision, verdict, job_id FROM {schema}.jobyard_decide(
   p_now => $1, p_schedule => $2, p_revision => $3, p_at => $4, p_first => $5, p_count => $6, p_verdict => $7, p_skip => $8,
   p_id => $9, p_kind => $10, p_queue => $11, p_group => $12, p_priority => $13, p_payload => $14, p_max_attempts => $15,
   p_private => $16, p_timeout => $17, p_backoff => $18, p_delay => $19, p_run_at => $20,
-  p_unique => $21, p_scope => $22, p_period => $23, p_tags => $24, p_tag_of => $25, p_tag => $26)
+  p_unique => $21, p_scope => $22, p_period => $23, p_tags => $24, p_tag_of => $25, p_tag => $26,
+  p_parent => $27, p_workflow => $28)
 
 -- name: list_ticks(schedule, instant before which to start (NULL: any), limit)
 -- -> at, verdict, job_id, first, count, decided_at; newest first

@@ -2,7 +2,7 @@
 SELECT {schema}.jobyard_apply(
   p_now => {schema}.jobyard_now($1), p_sequence => $2, p_token => $3, p_to => $4, p_counted => $5, p_died => $6,
   p_delay => $7, p_signal => $8, p_park => $9, p_external => $10, p_result => $11, p_reason => $12, p_error => $13,
-  p_expired_before => NULL)
+  p_wake => $14, p_expired_before => NULL)
 
 -- name: ended_jobs(ids) -> id and true for each job that has ended, id and false for each that does not exist
 SELECT u.id, j.sequence IS NOT NULL FROM unnest($1::text[]) u(id)

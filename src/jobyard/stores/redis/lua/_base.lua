@@ -8,7 +8,10 @@ local set_aside -- defined in _queue_line
 
 -- A key of a queue that cannot be used must not fail a command that has written already, because nothing is rolled back:
 -- the queue is set aside, and the key counts as empty.
-local NO_NUMBER = { EXISTS = 1, HINCRBY = 1, HLEN = 1, LLEN = 1, RPUSH = 1, ZCARD = 1, ZCOUNT = 1 }
+local NO_NUMBER = {
+  EXISTS = 1, HDEL = 1, HEXISTS = 1, HINCRBY = 1, HLEN = 1, HSETNX = 1, LLEN = 1, RPUSH = 1, SADD = 1, SCARD = 1, SISMEMBER = 1,
+  SREM = 1, ZADD = 1, ZCARD = 1, ZCOUNT = 1, ZLEXCOUNT = 1, ZREM = 1,
+}
 local NO_VALUE = { GET = 1, HGET = 1, SPOP = 1, ZSCORE = 1 }
 
 local function unusable(reply, command, key)

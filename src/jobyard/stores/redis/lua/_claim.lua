@@ -2,16 +2,16 @@
 
 -- The index that gets each of `wanted` slots, round by round, when each index has `rooms[index]` of them.
 local function share(rooms, wanted)
-  local chosen, count, round, standing = {}, 0, {}, 0
+  local chosen, count, round, remaining = {}, 0, {}, 0
   for index = 1, #rooms do
     if rooms[index] > 0 then
-      standing = standing + 1
-      round[standing] = index
+      remaining = remaining + 1
+      round[remaining] = index
     end
   end
-  while standing > 0 and count < wanted do
+  while remaining > 0 and count < wanted do
     local left = 0
-    for position = 1, math.min(standing, wanted - count) do
+    for position = 1, math.min(remaining, wanted - count) do
       local index = round[position]
       count = count + 1
       chosen[count] = index
@@ -21,7 +21,7 @@ local function share(rooms, wanted)
         round[left] = index
       end
     end
-    standing = left
+    remaining = left
   end
   return chosen, count
 end
@@ -207,14 +207,14 @@ local function read_jobs(groups, seqs, count)
 end
 
 -- Write the leases of the jobs of one queue.
-local function write_leases(mine, groups, records, options, head, worker, expires)
+local function write_leases(mine, groups, records, options, children, head, worker, expires)
   local queue, seqs, values = mine.queue, mine.seqs, mine.records
-  local leases, ends, plain_records = {}, {}, {}
+  local leases, ends, plain_records, its_children, child_seqs = {}, {}, {}, {}, {}
   local all_changes = has(queue, 'past') and hmget(queue.key .. 'past', seqs)
   for position = 1, #seqs do
     local index, seq, value = mine.positions[position], seqs[position], values[position]
     local changes = all_changes and all_changes[position]
-    local group, flags = groups[index].name, byte(value, 17)
+    local group, flags = groups[index].name, byte(value, FLAGS)
     records[index] = value
     local record = plain_records[group]
     if not record then
@@ -228,10 +228,20 @@ local function write_leases(mine, groups, records, options, head, worker, expire
       if changes or private then
         options[#options + 1] = { index - 1, changes or '', private or '' }
       end
+      if has_flag(flags, IS_CHILD) then
+        its_children[#its_children + 1], child_seqs[#child_seqs + 1] = index - 1, seq
+      end
     end
     local at = 2 * position
     leases[at - 1], leases[at] = seq, record
     ends[at - 1], ends[at] = expires, seq
+  end
+  for position, parent in ipairs(hmget(queue.key .. 'parents', child_seqs)) do
+    if parent then
+      children[#children + 1], children[#children + 2] = its_children[position], parent
+    else
+      set_aside(queue.name, 'job ' .. child_seqs[position] .. ' has lost its parent')
+    end
   end
   leases[2] = pad(leases[2])
   call_batched('HSET', queue.key .. 'leases', leases)
@@ -239,22 +249,22 @@ local function write_leases(mine, groups, records, options, head, worker, expire
   call('SADD', queue.key .. 'holders', worker)
 end
 
--- Returns queues (one name if all jobs are of one queue), sequences, records, and options of the leases that have any:
--- { position, changes, private payload }.
+-- Returns queues (one name if all jobs are of one queue), sequences, records, options of the leases that have any:
+-- { position, changes, private payload }, and a flat list of those that are children: position, parent.
 local function claim(worker, token, names, wanted, lease_ms)
   if wanted <= 0 then
-    return {}, {}, {}, {}
+    return {}, {}, {}, {}, {}
   end
   local touched, groups, seqs, count = read_jobs(take(choose_groups(names, wanted)))
-  local records, queue_names, options = {}, {}, {}
+  local records, queue_names, options, children = {}, {}, {}, {}
   for index = 1, count do
     queue_names[index] = groups[index].queue.name
   end
   local head, expires = token .. pack('>dH', now, #worker) .. worker, format('%.0f', after(lease_ms))
   for _, mine in ipairs(touched) do
-    write_leases(mine, groups, records, options, head, worker, expires)
+    write_leases(mine, groups, records, options, children, head, worker, expires)
   end
-  return #touched == 1 and { queue_names[1] } or queue_names, seqs, records, options
+  return #touched == 1 and { queue_names[1] } or queue_names, seqs, records, options, children
 end
 
 -- Count what this exchange left as arrivals, so that other waiters are woken for it.

@@ -1,6 +1,6 @@
 -- Insert: holders of unique keys, known ids, the checks before anything is written, and everything written for a job.
 -- Jobs come as a flat list: id, number of the queue's name, group, priority; each record is an argument of its own.
--- Options, by position of the jobs that have any: delay or at, key, scope, period, index, private.
+-- Options, by position of the jobs that have any: delay or at, key, scope, period, index, private, parent.
 local ACTIVE, PERIOD = 1, 2
 local known -- ids that exist, or were created by this command
 
@@ -83,13 +83,40 @@ local function exceeds_group(queue, name, added)
   return group.waiting + group.delayed + added > queue.max_waiting_per_group
 end
 
+-- A MessagePack string of a record, and the position after it.
+function contents.read_string(record, at)
+  local first = byte(record, at)
+  local start, size = at + 1, first - 0xa0 -- up to 31 bytes
+  if first == 0xd9 then
+    start, size = at + 2, byte(record, at + 1)
+  elseif first == 0xda then
+    start, size = at + 3, 256 * byte(record, at + 1) + byte(record, at + 2)
+  end
+  return sub(record, start, start + size - 1), start + size
+end
+
+-- The group and the kind in the record of a job. From `at`: flags (1) priority (8) group (2 + n) { id, kind, … }
+function contents.names_of(record, at)
+  local size = 256 * byte(record, at + 9) + byte(record, at + 10)
+  local _, kind_at = contents.read_string(record, at + 12 + size)
+  return sub(record, at + 11, at + 10 + size), (contents.read_string(record, kind_at))
+end
+
+function contents.note_names(queue, block, record, at)
+  local group, kind = contents.names_of(record, at)
+  contents.note(queue, block, 'k' .. kind)
+  if group ~= '' then
+    contents.note(queue, block, 'g' .. group)
+  end
+end
+
 -- Write the records of a new job; the caller puts it in a line. Returns its sequence as text.
 local function create_job(queue, id, record, run_at, options)
   sequence = sequence + 1
   local seq = format_sequence(sequence)
   local new = queue.new
   if not new then
-    new = { jobs = {}, ids = {}, count = 0, stamp = pack('>dd', now, now) }
+    new = { jobs = {}, ids = {}, parents = {}, count = 0, stamp = pack('>dd', now, now) }
     queue.new = new
   end
   local jobs, ids, at = new.jobs, new.ids, new.count
@@ -98,6 +125,7 @@ local function create_job(queue, id, record, run_at, options)
   new.count = at + 2
   local block = sub(seq, 1, BLOCK)
   queue.blocks[block] = (queue.blocks[block] or 0) + 1
+  contents.note_names(queue, block, record, 1)
   if options then
     if options.index then
       call('HSET', queue.key .. 'marks', seq, cmsgpack.pack({ options.key or false, options.index }))
@@ -107,6 +135,9 @@ local function create_job(queue, id, record, run_at, options)
     end
     if options.private then
       call('HSET', queue.key .. 'private', seq, options.private)
+    end
+    if options.parent then
+      new.parents[#new.parents + 1], new.parents[#new.parents + 2] = seq, options.parent
     end
   end
   return seq
@@ -119,6 +150,7 @@ local function write_new()
       call_batched('HSET', queue.key .. 'jobs', new.jobs)
       new.ids[2] = pad(new.ids[2])
       call_batched('HSET', queue.key .. 'ids', new.ids)
+      call_batched('HSET', queue.key .. 'parents', new.parents)
     end
   end
 end

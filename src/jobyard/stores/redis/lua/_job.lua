@@ -1,25 +1,7 @@
--- One job in its queue: its place, its records, its end and its removal.
--- jobs: created (8) run_at (8) flags (1) priority (8) group (2 + n), then the body, which only the client reads.
-local HAS_PRIVATE, HAS_ACTIVE_KEY, HAS_MARKS, HAS_CHANGES = 1, 2, 4, 8
-local PENDING, COMPLETED, FAILED, TIMEOUT, CANCELLED, RUNNING = 0, 1, 2, 3, 4, 5
-local BLOCK = 12 -- digits that the thousand sequences of a block share
-
-local function format_sequence(number)
-  return format('%015d', number)
-end
-
--- flags, priority, group and run_at of the insert
-local function job_header(value)
-  local _, run_at, flags, priority, group = unpack_bytes('>ddBdHc0', value)
-  return flags, priority, group, run_at
-end
-
-local function has_flag(flags, flag)
-  return flags % (2 * flag) >= flag
-end
-
+-- One job in its queue: its place, its end and its removal.
 -- past: changes since the insert, stored only for jobs that differ from a new one:
--- u attempts used, d deaths, r run_at, w waiting for, s signal delivered, p priority
+-- u attempts used, d deaths, r run_at, w waiting for, k conditions to wake (see _history), s signal delivered, p priority,
+-- c cancel request that a workflow has carried over from an earlier attempt
 local function changes_of(queue, seq)
   if not has(queue, 'past') then
     return {}
@@ -51,18 +33,10 @@ local function enter(group, seq, priority, run_at)
   end
 end
 
--- The record of a job that has a place, or false.
-local function record_of(queue, seq)
-  local record = call('HGET', queue.key .. 'jobs', seq)
-  if not record then
-    set_aside(queue.name, 'job ' .. seq .. ' has no record')
-  end
-  return record
-end
-
 -- Make the job wait again until `run_at`; parked if it waits for a signal.
 local function wait(queue, seq, run_at, waiting_for, changes)
   changes.r, changes.w = run_at, run_at > now and waiting_for or nil
+  changes.k = changes.w and changes.k
   save_changes(queue, seq, changes)
   local record = record_of(queue, seq)
   if record then
@@ -71,119 +45,146 @@ local function wait(queue, seq, run_at, waiting_for, changes)
   end
 end
 
+-- Make a parked job due.
+local function unpark(queue, seq, changes)
+  local record = record_of(queue, seq)
+  call('ZREM', queue.key .. 'delayed', seq)
+  if record then
+    delay(group_of(queue, (select(3, job_header(record)))), -1)
+  end
+  wait(queue, seq, now, nil, changes)
+end
+
+-- Make a job due if it is parked and one of its conditions holds. Returns whether it woke.
+local function wake(queue, seq, changes)
+  local holds = changes.w and changes.k and may_wake(queue, seq, changes.k)
+  if holds then
+    unpark(queue, seq, changes)
+  end
+  return holds
+end
+
 -- The first members of several sorted sets of sequences, by (score, sequence), without reading all of any.
-local READ_AHEAD = 20
+local merge
+do
+  local READ_AHEAD = 20
 
--- Advance to the next member of a source: { key, seqs (those taken) }. Returns whether its score is within the limit.
-local function advance(source, limit)
-  local taken = #source.seqs
-  if taken % READ_AHEAD == 0 then
-    source.ahead, source.position = call('ZRANGE', source.key, taken, taken + READ_AHEAD - 1, 'WITHSCORES'), -1
-  end
-  source.position = source.position + 2
-  source.seq, source.score = source.ahead[source.position], tonumber(source.ahead[source.position + 1])
-  return source.seq and source.score <= limit
-end
-
-local function is_earlier(one, other)
-  if one.score ~= other.score then
-    return one.score < other.score
-  end
-  return one.seq < other.seq
-end
-
--- Take at most `most` members with scores up to `limit`; each source keeps its own in `seqs`. Returns flat: source, sequence.
-local function merge(sources, most, limit)
-  local open, found, count = {}, {}, 0 -- `open` is in descending order
-  local function add(source)
-    source.seqs = source.seqs or {}
-    if not advance(source, limit) then
-      return
+  -- Advance to the next member of a source: { key, seqs (those taken), skipped }. Returns whether its score is within the
+  -- limit.
+  local function advance(source, limit)
+    local taken = #source.seqs
+    if taken % READ_AHEAD == 0 then
+      local from = (source.skipped or 0) + taken
+      source.ahead, source.position = call('ZRANGE', source.key, from, from + READ_AHEAD - 1, 'WITHSCORES'), -1
     end
-    local low, high = 1, #open + 1
-    while low < high do
-      local middle = math.floor((low + high) / 2)
-      if is_earlier(source, open[middle]) then
-        low = middle + 1
-      else
-        high = middle
+    source.position = source.position + 2
+    source.seq, source.score = source.ahead[source.position], tonumber(source.ahead[source.position + 1])
+    return source.seq and source.score <= limit
+  end
+
+  local function is_earlier(one, other)
+    if one.score ~= other.score then
+      return one.score < other.score
+    end
+    return one.seq < other.seq
+  end
+
+  -- Take at most `most` members with scores up to `limit`; each source keeps its own in `seqs`. Returns flat: source, sequence.
+  function merge(sources, most, limit)
+    local open, found, count = {}, {}, 0 -- `open` is in descending order
+    local function add(source)
+      source.seqs = source.seqs or {}
+      if not advance(source, limit) then
+        return
       end
+      local low, high = 1, #open + 1
+      while low < high do
+        local middle = math.floor((low + high) / 2)
+        if is_earlier(source, open[middle]) then
+          low = middle + 1
+        else
+          high = middle
+        end
+      end
+      table.insert(open, low, source)
     end
-    table.insert(open, low, source)
+    for _, source in ipairs(sources) do
+      add(source)
+    end
+    while count < most and #open > 0 do
+      local source = table.remove(open)
+      count = count + 1
+      found[2 * count - 1], found[2 * count] = source, source.seq
+      source.seqs[#source.seqs + 1] = source.seq
+      add(source)
+    end
+    return found
   end
-  for _, source in ipairs(sources) do
-    add(source)
-  end
-  while count < most and #open > 0 do
-    local source = table.remove(open)
-    count = count + 1
-    found[2 * count - 1], found[2 * count] = source, source.seq
-    source.seqs[#source.seqs + 1] = source.seq
-    add(source)
-  end
-  return found
 end
 
 -- Put due jobs in line, by (run_at, sequence). However many are due in however many queues, one command reads and moves a
 -- bounded number of them, since it blocks the server for all others.
-local PROMOTE_LIMIT, PROMOTED_QUEUES = 500, 50
+local promote
+do
+  local PROMOTE_LIMIT, PROMOTED_QUEUES = 500, 50
 
--- The due jobs to move, as `merge` returns them, and their sources.
-local function due_jobs()
-  local names = call('ZRANGEBYSCORE', PREFIX .. ':due', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTED_QUEUES + 1)
-  local sources = {}
-  for index = 1, math.min(#names, 2 * PROMOTED_QUEUES), 2 do
-    local queue = queue_of(names[index])
-    -- Also when its entry was wrong: it is corrected at the end.
-    queue.delayed_changed, queue.dirty = true, true
-    if queue.paused < SET_ASIDE then
-      sources[#sources + 1] = { key = queue.key .. 'delayed', queue = queue }
+  -- The due jobs to move, as `merge` returns them, and their sources.
+  local function due_jobs()
+    local names = call('ZRANGEBYSCORE', PREFIX .. ':due', '-inf', now, 'WITHSCORES', 'LIMIT', 0, PROMOTED_QUEUES + 1)
+    local sources = {}
+    for index = 1, math.min(#names, 2 * PROMOTED_QUEUES), 2 do
+      local queue = queue_of(names[index])
+      -- Also when its entry was wrong: it is corrected at the end.
+      queue.delayed_changed, queue.dirty = true, true
+      if queue.paused < SET_ASIDE then
+        sources[#sources + 1] = { key = queue.key .. 'delayed', queue = queue }
+      end
     end
+    -- The queues that were not read may have jobs from this time on.
+    local horizon = tonumber(names[2 * PROMOTED_QUEUES + 2] or now)
+    return merge(sources, PROMOTE_LIMIT, horizon), sources
   end
-  -- The queues that were not read may have jobs from this time on.
-  local horizon = tonumber(names[2 * PROMOTED_QUEUES + 2] or now)
-  return merge(sources, PROMOTE_LIMIT, horizon), sources
-end
 
-local function promote()
-  if due > now then
-    return
-  end
-  local found, sources = due_jobs()
-  local records, ready, groups = {}, {}, {}
-  for _, source in ipairs(sources) do
-    for index, record in ipairs(hmget(source.queue.key .. 'jobs', source.seqs)) do
-      if record then
-        records[source.seqs[index]] = record
-      else
-        set_aside(source.queue.name, 'job ' .. source.seqs[index] .. ' has no record')
+  function promote()
+    if due > now then
+      return
+    end
+    local found, sources = due_jobs()
+    local records, ready, groups = {}, {}, {}
+    for _, source in ipairs(sources) do
+      for index, record in ipairs(hmget(source.queue.key .. 'jobs', source.seqs)) do
+        if record then
+          records[source.seqs[index]] = record
+        else
+          set_aside(source.queue.name, 'job ' .. source.seqs[index] .. ' has no record')
+        end
+      end
+      call_batched('ZREM', source.queue.key .. 'delayed', source.seqs)
+    end
+    for index = 1, #found, 2 do
+      local queue, seq = found[index].queue, found[index + 1]
+      if records[seq] then
+        local _, priority, name = job_header(records[seq])
+        local changes, group = changes_of(queue, seq), group_of(queue, name)
+        if changes.w then
+          changes.w, changes.k = nil, nil
+          save_changes(queue, seq, changes)
+        end
+        local line = ready[group]
+        if not line then
+          line = {}
+          ready[group] = line
+          groups[#groups + 1] = group
+        end
+        line[#line + 1] = -(changes.p or priority)
+        line[#line + 1] = seq
+        delay(group, -1)
+        arrive(group, 1)
       end
     end
-    call_batched('ZREM', source.queue.key .. 'delayed', source.seqs)
-  end
-  for index = 1, #found, 2 do
-    local queue, seq = found[index].queue, found[index + 1]
-    if records[seq] then
-      local _, priority, name = job_header(records[seq])
-      local changes, group = changes_of(queue, seq), group_of(queue, name)
-      if changes.w then
-        changes.w = nil
-        save_changes(queue, seq, changes)
-      end
-      local line = ready[group]
-      if not line then
-        line = {}
-        ready[group] = line
-        groups[#groups + 1] = group
-      end
-      line[#line + 1] = -(changes.p or priority)
-      line[#line + 1] = seq
-      delay(group, -1)
-      arrive(group, 1)
+    for _, group in ipairs(groups) do
+      call_batched('ZADD', group.queue.key .. 'ready:' .. group.name, ready[group])
     end
-  end
-  for _, group in ipairs(groups) do
-    call_batched('ZADD', group.queue.key .. 'ready:' .. group.name, ready[group])
   end
 end
 
@@ -210,24 +211,27 @@ local function job_parts(queue, seq, full)
       steps = join(call('HGETALL', key .. 'steps:' .. seq))
     end
   end
-  return {
+  local parts = {
     queue.name, seq, call('HGET', key .. 'jobs', seq) or '', part('past'), part('leases'), part('done'),
     part('outside'), part('stop'), progress, errors, lines, steps,
   }
+  -- Only for children: clients of schema 2, which have none, expect no more parts.
+  if full and has_flag(byte(parts[RECORD], FLAGS) or 0, IS_CHILD) then
+    parts[#parts + 1] = part('parents')
+  end
+  return parts
 end
 
--- Publish the end of a job to its waiters, with the whole job: retention may remove it at once.
+-- Publish the end of a job to its waiters, with the whole job. Returns whether there were any.
 local function publish_end(queue, id, message)
-  if not has(queue, 'awaited') then
-    return
-  end
-  local handles = call('HGET', queue.key .. 'awaited', id)
+  local handles = has(queue, 'awaited') and call('HGET', queue.key .. 'awaited', id)
   if handles then
     for handle in string.gmatch(handles, '%S+') do
       publish(handle, message())
     end
     call('HDEL', queue.key .. 'awaited', id)
   end
+  return handles and true
 end
 
 -- Free an ACTIVE key when its job ends or is removed.
@@ -242,11 +246,6 @@ local function free_key(queue, seq, id)
   if holder and byte(holder, 9) == 1 and sub(holder, 10) == id then
     call('HDEL', queue.key .. 'unique', marks[1])
   end
-end
-
-local function add_extra(queue, seq)
-  call('SADD', queue.key .. 'extras', seq)
-  queue.has.extras = true
 end
 
 local function add_error(queue, seq, error)
@@ -278,15 +277,28 @@ local function finish(queue, seq, id, flags, state, reason, result, started, att
   queue.has.done = true
   call('ZADD', bucket(queue, state), finish_number, seq .. id)
   tally(queue, state, 1)
+  if state ~= COMPLETED then
+    contents.note(queue, sub(seq, 1, BLOCK), 's' .. state)
+  end
   if has_flag(flags, HAS_ACTIVE_KEY) then
     free_key(queue, seq, id)
   end
   if state == COMPLETED and has_flag(flags, HAS_PRIVATE) then
     call('HDEL', queue.key .. 'private', seq)
   end
-  publish_end(queue, id, function()
+  if has_flag(flags, IS_CHILD) or state ~= COMPLETED and has_begun(queue, seq, flags) then
+    local one = { seq = seq, id = id, flags = flags, state = state, number = finish_number, reason = reason }
+    one.result = state == COMPLETED and result or nil
+    record_ends(queue, { one })
+  end
+  local is_awaited = publish_end(queue, id, function()
     return 'e' .. join({ id, join(job_parts(queue, seq, true)) })
   end)
+  if is_awaited and (math.min(queue.keep_completed_ms, queue.keep_failed_ms) < 60000 or queue.keep_at_most < 100000) then
+    -- Retention may remove it soon: a waiter that has missed the message gets some seconds to ask.
+    call('ZADD', queue.key .. 'kept', after(15000), seq)
+    queue.has.kept = true
+  end
 end
 
 -- Remove jobs with all their records.
@@ -310,61 +322,14 @@ local function drop(queue, seqs, ids)
   if has(queue, 'extras') then
     for _, seq in ipairs(seqs) do
       if call('SREM', key .. 'extras', seq) == 1 then
-        call('UNLINK', key .. 'extra:' .. seq, key .. 'errors:' .. seq, key .. 'log:' .. seq, key .. 'steps:' .. seq)
+        drop_extras(queue, seq)
       end
     end
   end
   call_batched('HDEL', key .. 'jobs', seqs)
-  for _, what in ipairs({ 'past', 'private' }) do
+  for _, what in ipairs({ 'past', 'private', 'parents' }) do
     if has(queue, what) then
       call_batched('HDEL', key .. what, seqs)
     end
   end
-end
-
--- Remove the oldest finished jobs beyond retention, once there are more than `slack` of them.
-local function prune_bucket(queue, state, beyond, limit, slack)
-  local most, key = math.min(beyond, limit), bucket(queue, state)
-  if beyond <= slack or most <= 0 then
-    return 0
-  end
-  local members, seqs, ids = call('ZRANGE', key, 0, most - 1), {}, {}
-  for index, member in ipairs(members) do
-    seqs[index], ids[index] = sub(member, 1, 15), sub(member, 16)
-  end
-  local old = #members
-  if state == COMPLETED and queue.keep_ms == 0 then
-    tally(queue, COMPLETED, -old)
-  else
-    local ends = hmget(queue.key .. 'done', seqs)
-    for index = 1, #members do
-      if not ends[index] then
-        set_aside(queue.name, 'job ' .. seqs[index] .. ' ended, but its end has no record')
-        old = index - 1
-        break
-      end
-      local its_state, _, finished = unpack_bytes('>BBd', ends[index])
-      -- Ordered by when they ended: all after the first one to keep are to be kept as well.
-      if finished > now - queue.keep_ms then
-        old = index - 1
-        break
-      end
-      tally(queue, its_state, -1)
-    end
-    for index = #members, old + 1, -1 do
-      seqs[index], ids[index] = nil, nil
-    end
-  end
-  if old > 0 then
-    call('ZREMRANGEBYRANK', key, 0, old - 1)
-    call_batched('HDEL', queue.key .. 'done', seqs)
-    drop(queue, seqs, ids)
-  end
-  return old
-end
-
-local function prune_queue(queue, limit, slack)
-  local removed = prune_bucket(queue, COMPLETED, queue.completed - queue.keep_completed, limit, slack)
-  local beyond = queue.failed + queue.cancelled - queue.keep_failed
-  return removed + prune_bucket(queue, FAILED, beyond, limit - removed, slack)
 end

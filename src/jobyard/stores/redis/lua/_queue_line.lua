@@ -3,12 +3,13 @@ local sequence, turn, finish_number, revision
 local due -- the earliest time of any delayed job: tells without a read whether a job became due
 local rows -- written by one MSET at the end
 local queues, loaded, holders
--- queue: settings, then counts; a negative setting means no limit
+-- queue: settings, counts, turn, pause, then what schema 4 added; a negative setting means no limit
 local SETTINGS = {
-  'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed', 'keep_ms',
+  'max_running', 'max_per_group', 'max_waiting', 'max_waiting_per_group', 'keep_completed', 'keep_failed',
+  'keep_completed_ms', 'keep_failed_ms', 'keep_at_most',
 }
-local QUEUE = '>ddddddddddddddd'
-local NEW_QUEUE = { -1, -1, -1, -1, 100, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+local QUEUE = '>ddddddddddddddddddd'
+local NEW_QUEUE = { -1, -1, -1, -1, 100, 50, 3600000, 0, 0, 0, 0, 0, 0, 0, 0, 604800000, 100000, 0, 0 }
 local SET_ASIDE = 2 -- added to `paused`
 local COUNTERS = '>ddddd'
 
@@ -44,15 +45,18 @@ local function begin_line(args)
 end
 
 local function remember_queue(
-  name, key, max_running, max_per_group, max_waiting, max_waiting_per_group, keep_completed, keep_failed, keep_ms,
-  waiting, delayed, running, completed, failed, cancelled, its_turn, paused
+  name, key, max_running, max_per_group, max_waiting, max_waiting_per_group, keep_completed, keep_failed, keep_completed_ms,
+  waiting, delayed, running, completed, failed, cancelled, its_turn, paused, keep_failed_ms, keep_at_most,
+  removed_by_cap, removed_by_cap_at
 )
   local queue = {
     name = name, key = key, max_running = max_running, max_per_group = max_per_group, max_waiting = max_waiting,
     max_waiting_per_group = max_waiting_per_group, keep_completed = keep_completed, keep_failed = keep_failed,
-    keep_ms = keep_ms, waiting = waiting, delayed = delayed, running = running, completed = completed, failed = failed,
+    keep_completed_ms = keep_completed_ms, keep_failed_ms = keep_failed_ms, keep_at_most = keep_at_most,
+    waiting = waiting, delayed = delayed, running = running, completed = completed, failed = failed,
     cancelled = cancelled, turn = its_turn, paused = paused,
-    was_waiting = waiting, was_turn = its_turn, groups = {}, has = {}, blocks = {}, arrived = 0, dirty = false,
+    removed_by_cap = removed_by_cap, removed_by_cap_at = removed_by_cap_at,
+    was_waiting = waiting, was_turn = its_turn, groups = {}, has = {}, blocks = {}, contents = {}, arrived = 0, dirty = false,
   }
   queues[name] = queue
   loaded[#loaded + 1] = queue
@@ -62,9 +66,24 @@ end
 local function queue_row(queue)
   return pack(
     QUEUE, queue.max_running, queue.max_per_group, queue.max_waiting, queue.max_waiting_per_group,
-    queue.keep_completed, queue.keep_failed, queue.keep_ms, queue.waiting, queue.delayed, queue.running,
-    queue.completed, queue.failed, queue.cancelled, queue.turn, queue.paused
+    queue.keep_completed, queue.keep_failed, queue.keep_completed_ms, queue.waiting, queue.delayed, queue.running,
+    queue.completed, queue.failed, queue.cancelled, queue.turn, queue.paused,
+    queue.keep_failed_ms, queue.keep_at_most, queue.removed_by_cap, queue.removed_by_cap_at
   )
+end
+
+-- The values of a row of schema 3, which had one age for all finished jobs: 0 was its default. A process of that version
+-- that still runs writes such rows too, with the present age of completed jobs.
+local function old_queue(row)
+  local values, keep_at = { unpack_bytes('>ddddddddddddddd', row) }, 7
+  local keep = values[keep_at]
+  local is_default = keep == 0 or keep == NEW_QUEUE[keep_at]
+  values[keep_at] = is_default and NEW_QUEUE[keep_at] or keep
+  for index = 16, #NEW_QUEUE do
+    values[index] = NEW_QUEUE[index]
+  end
+  values[16] = is_default and values[16] or keep
+  return unpack(values)
 end
 
 -- The queue, or false if it does not exist.
@@ -75,7 +94,11 @@ local function known_queue(name)
     queues[name] = false
     local row = call('GET', key .. 'queue')
     if row then
-      queue = remember_queue(name, key, unpack_bytes(QUEUE, row))
+      if #row == 120 then
+        queue = remember_queue(name, key, old_queue(row))
+      else
+        queue = remember_queue(name, key, unpack_bytes(QUEUE, row))
+      end
     elseif call('SISMEMBER', PREFIX .. ':queues', name) == 1 then
       queue = remember_queue(name, key, unpack(NEW_QUEUE))
       set_aside(name, 'its settings and counts are missing')
@@ -84,7 +107,7 @@ local function known_queue(name)
   return queue or false
 end
 
--- Take a queue out of use when its data contradicts itself: nothing is claimed from it until `repair` has mended it.
+-- Take a queue out of use when its data contradicts itself: nothing is claimed from it until `repair` has repaired it.
 function set_aside(name, reason)
   local queue = queues[name] or known_queue(name)
   if queue and not queue.reason then
@@ -306,6 +329,32 @@ local function flush_delayed(queue)
   due = first[2] and tonumber(first[2]) or FOREVER
 end
 
+-- contents:<block>: which groups (g), kinds (k) and ends other than COMPLETED (s) a block holds or has held, as fields of
+-- a hash. `find` skips the blocks without those it looks for. A block that was begun before this was kept lacks WHOLE,
+-- and is never skipped.
+-- One table, because Lua allows 200 local definitions in the library.
+local contents = { WHOLE = '=' }
+
+function contents.note(queue, block, name)
+  local names = queue.contents[block]
+  if not names then
+    names = {}
+    queue.contents[block] = names
+  end
+  names[name] = true
+end
+
+function contents.flush(queue)
+  for block, names in pairs(queue.contents) do
+    local fields = {}
+    for name in pairs(names) do
+      fields[#fields + 1], fields[#fields + 2] = name, ''
+    end
+    call_batched('HSET', queue.key .. 'contents:' .. block, fields)
+  end
+  queue.contents = {}
+end
+
 local function flush_queue(queue)
   flush_groups(queue)
   if queue.is_new then
@@ -336,11 +385,15 @@ local function flush_queue(queue)
       if count == 0 then
         call('HDEL', queue.key .. 'block', block)
         call('ZREM', queue.key .. 'blocks', block)
+        call('UNLINK', queue.key .. 'contents:' .. block)
+        queue.contents[block] = nil
       elseif count == change then
         call('ZADD', queue.key .. 'blocks', tonumber(block), block)
+        contents.note(queue, block, contents.WHOLE)
       end
     end
   end
+  contents.flush(queue)
   queue.blocks = {}
 end
 

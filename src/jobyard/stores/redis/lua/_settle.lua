@@ -7,24 +7,14 @@ local function unpack_lease(record)
   return { token = token, started = started, worker = worker, attempt = attempt, flags = flags, group = group }
 end
 
--- Take a signal that arrived before the job parked on it.
-local function take_signal(queue, seq, name)
-  if not has(queue, 'extras') then
-    return nil
-  end
-  local key, field = queue.key .. 'extra:' .. seq, 'signal:' .. name
-  local data = call('HGET', key, field)
-  if data then
-    call('HDEL', key, field)
-  end
-  return data or nil
-end
-
 local function back_to_waiting(queue, seq, changes, to)
   local run_at, waiting_for = after(to.delay or 0), nil
   if to.signal then
-    changes.s = take_signal(queue, seq, to.signal)
-    if changes.s then
+    changes.s, changes.k = nil, to.wake
+    if not to.wake then
+      changes.s = take_signal(queue, seq, to.signal)
+    end
+    if changes.s or to.wake and may_wake(queue, seq, to.wake) then
       run_at = now
     else
       waiting_for = to.signal
@@ -34,12 +24,23 @@ local function back_to_waiting(queue, seq, changes, to)
   wait(queue, seq, run_at, waiting_for, changes)
 end
 
+-- Remove what only an active job has.
+local function forget_activity(changes)
+  changes.u, changes.w, changes.k, changes.s, changes.c = nil, nil, nil, nil, nil
+end
+
 -- Apply a transition that is not batched; the lease is deleted and the counts are lowered already.
 local function apply(queue, seq, id, lease, to, stop)
   local changes = has_flag(lease.flags, HAS_CHANGES) and changes_of(queue, seq) or {}
   local state, reason = to.to, to.reason
   if stop and state == PENDING then
-    state, reason = CANCELLED, stop
+    if not changes.c and has_begun(queue, seq, lease.flags) then
+      -- A workflow ends itself: it is due at once, and its next lease has the request.
+      changes.c = stop
+      to = { uncounted = to.uncounted, died = to.died, error = to.error }
+    else
+      state, reason = CANCELLED, stop
+    end
   end
   local used = to.uncounted and lease.attempt - 1 or lease.attempt
   if to.died then
@@ -53,7 +54,7 @@ local function apply(queue, seq, id, lease, to, stop)
     back_to_waiting(queue, seq, changes, to)
     return
   end
-  changes.u, changes.w, changes.s = nil, nil, nil
+  forget_activity(changes)
   save_changes(queue, seq, changes)
   finish(queue, seq, id, lease.flags, state, reason, to.result, lease.started, used, lease.worker)
 end
@@ -61,7 +62,13 @@ end
 -- Complete the batch of a queue. Jobs that retention would remove at once are not written first.
 local function complete_batch(queue, ends)
   local count, first = ends.count, 1
-  if queue.keep_ms == 0 and count > queue.keep_completed then
+  for _, child in ipairs(ends.children) do
+    child.number = finish_number + child.number
+  end
+  if ends.children[1] then
+    record_ends(queue, ends.children)
+  end
+  if queue.keep_completed_ms == 0 and count > queue.keep_completed then
     local seqs, ids = {}, {}
     first = count - queue.keep_completed + 1
     for index = 1, first - 1 do
@@ -99,6 +106,18 @@ local function queue_holding(id)
     end
   end
   return false
+end
+
+-- The queue of each id, or false.
+local function queues_holding(ids)
+  local found = {}
+  for _, name in ipairs(all_queues()) do
+    local known = hmget(PREFIX .. ':{' .. name .. '}:ids', ids)
+    for index = 1, #ids do
+      found[index] = found[index] or known[index] and name or false
+    end
+  end
+  return found
 end
 
 -- Load the leases named in the list, and their groups. Returns their queues, which hold the leases in `held`.
@@ -140,7 +159,7 @@ local function load_leases(list)
     end
     load_groups(queue, wanted)
     queue.held, queue.ended, queue.ended_of = held, 0, {}
-    queue.batch = { count = 0, seqs = {}, ids = {}, results = {}, leases = {} }
+    queue.batch = { count = 0, seqs = {}, ids = {}, results = {}, leases = {}, children = {} }
     queue.is_plain = not has(queue, 'awaited')
   end
   return touched
@@ -232,7 +251,7 @@ local function settle(list, expired_only)
     else
       queue.held[seq] = nil
       queue.ended = queue.ended + 1
-      if type(to) ~= 'table' and lease.flags == 0 and queue.is_plain then
+      if type(to) ~= 'table' and (lease.flags == 0 or lease.flags == IS_CHILD) and queue.is_plain then
         -- Nothing to free, erase or publish: this one is batched.
         local batch, ended = queue.batch, queue.ended_of[lease.worker]
         if not ended then
@@ -244,6 +263,11 @@ local function settle(list, expired_only)
         local at = batch.count + 1
         batch.count, batch.seqs[at], batch.ids[at] = at, seq, list[index + 2]
         batch.results[at], batch.leases[at] = to == true and 'null' or to, lease
+        if lease.flags == IS_CHILD then
+          local child = { seq = seq, id = list[index + 2], flags = IS_CHILD, state = COMPLETED, number = at }
+          child.result = batch.results[at]
+          batch.children[#batch.children + 1] = child
+        end
       else
         settle_single(queue, seq, list[index + 2], lease, to)
       end

@@ -45,7 +45,7 @@ function serve_claims(queue)
     if not pending then
       return
     end
-    local queue_names, seqs, records, options =
+    local queue_names, seqs, records, options, children =
       claim(pending.worker, pending.token, pending.queues, pending.wanted, pending.lease)
     if #seqs == 0 then
       add_claim(pending)
@@ -53,14 +53,14 @@ function serve_claims(queue)
     end
     remove_claim(pending)
     queue.arrived = queue.arrived < ALL_WAITERS and math.max(0, queue.arrived - #seqs) or ALL_WAITERS
-    served[#served + 1] = { pending, queue_names, seqs, records, options }
+    served[#served + 1] = { pending, queue_names, seqs, records, options, children }
   end
 end
 
 -- Publish the leases; each served claim is an exchange with a revision of its own.
 function publish_served()
   for _, one in ipairs(served) do
-    local pending, queue_names, seqs, records, options = unpack(one)
+    local pending, queue_names, seqs, records, options, children = unpack(one)
     revision = revision + 1
     save_response(pending, {}, queue_names, seqs)
     local flat = {}
@@ -70,6 +70,13 @@ function publish_served()
     end
     local parts = { pending.token, format('%d', revision), format('%.0f', now), join(queue_names), join(seqs), join(records) }
     parts[#parts + 1] = join(flat)
+    -- Only if there are any: clients of schema 2 expect no more parts.
+    if children[1] then
+      for index = 1, #children, 2 do
+        children[index] = format('%d', children[index])
+      end
+      parts[#parts + 1] = join(children)
+    end
     publish(pending.handle, 'x' .. join(parts))
   end
 end

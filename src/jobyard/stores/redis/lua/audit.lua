@@ -128,7 +128,7 @@ command('audit', { 'no-writes' }, function(_, args)
   for block, count in pairs(kept) do
     compare('block ' .. block, tonumber(count), 0)
   end
-  for _, what in ipairs({ 'past', 'private', 'marks', 'outside', 'stop' }) do
+  for _, what in ipairs({ 'past', 'private', 'parents', 'marks', 'outside', 'stop' }) do
     for _, seq in ipairs(call('HKEYS', key .. what)) do
       if not values[seq] then
         wrong[#wrong + 1] = format('%s has an entry for job %s, which has no record', what, seq)
@@ -138,6 +138,10 @@ command('audit', { 'no-writes' }, function(_, args)
   for _, seq in ipairs(call('SMEMBERS', key .. 'extras')) do
     if not values[seq] then
       wrong[#wrong + 1] = format('extras has an entry for job %s, which has no record', seq)
+    end
+    for _, kind in ipairs({ 'history', 'signals' }) do
+      local entries, listed = call('HLEN', key .. kind .. ':' .. seq), call('ZCARD', key .. kind .. '_order:' .. seq)
+      compare(format('number of listed entries in the %s of job %s', kind, seq), listed, entries)
     end
   end
   local held = pairs_of(call('HGETALL', key .. 'unique'))
@@ -152,6 +156,14 @@ command('audit', { 'no-writes' }, function(_, args)
     if has_flag(job_header(value), HAS_ACTIVE_KEY) and call('HEXISTS', key .. 'marks', seq) == 0 then
       wrong[#wrong + 1] = format('job %s has lost its tags and unique key', seq)
     end
+    if has_flag(job_header(value), IS_CHILD) and call('HEXISTS', key .. 'parents', seq) == 0 then
+      wrong[#wrong + 1] = format('job %s has lost its parent', seq)
+    end
+  end
+  local ended = call('HLEN', key .. 'ended')
+  compare('number of listed ends', call('ZCARD', key .. 'ended_order'), ended)
+  if (call('SISMEMBER', PREFIX .. ':ended', queue.name) == 1) ~= (ended > 0) then
+    wrong[#wrong + 1] = format('queue %s is not listed among those with ends as its ends require', queue.name)
   end
   local turns = call('ZSCORE', PREFIX .. ':turns', queue.name)
   if (turns and tonumber(turns) or -1) ~= (queue.waiting > 0 and queue.turn or -1) then

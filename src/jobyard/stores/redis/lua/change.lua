@@ -1,5 +1,5 @@
 -- Apply an action to jobs whose state allows it.
--- request: action, ids, reason, priority
+-- request: action (also cancel_unless_requested), ids, reason, priority
 -- returns { changed ids, unchanged ids }
 
 -- Remove a PENDING job from the line, or from the delayed.
@@ -10,6 +10,19 @@ local function remove_waiting(job)
   else
     call('ZREM', queue.key .. 'delayed', job.seq)
     delay(group, -1)
+  end
+end
+
+-- A workflow that has begun ends itself: make it due, and its next lease has the request.
+local function carry_request(job)
+  local queue = job.queue
+  job.changes.c = request.reason
+  if call('ZSCORE', queue.key .. 'ready:' .. job.group, job.seq) then
+    save_changes(queue, job.seq, job.changes)
+    queue.dirty = true
+  else
+    remove_waiting(job)
+    wait(queue, job.seq, now, nil, job.changes)
   end
 end
 
@@ -25,14 +38,22 @@ function actions.cancel(job)
     return true
   elseif job.state ~= PENDING then
     return false
+  elseif not job.changes.c and has_begun(queue, job.seq, job.flags) then
+    carry_request(job)
+    return true
   end
   remove_waiting(job)
   local changes = job.changes
   local used = changes.u or 0
-  changes.u, changes.w, changes.s = nil, nil, nil
+  forget_activity(changes)
   save_changes(queue, job.seq, changes)
   finish(queue, job.seq, job.id, job.flags, CANCELLED, request.reason, nil, -1, used, '')
   return true
+end
+
+function actions.cancel_unless_requested(job)
+  local is_requested = job.changes.c or call('HEXISTS', job.queue.key .. 'stop', job.seq) == 1
+  return not is_requested and actions.cancel(job)
 end
 
 local function remove_finished(job)
@@ -65,13 +86,21 @@ function actions.retry(job)
 end
 
 function actions.delete(job)
-  if job.state == RUNNING then
+  if job.state == RUNNING or job.state == PENDING and has_begun(job.queue, job.seq, job.flags) then
     return false
   elseif job.state == PENDING then
     remove_waiting(job)
+    if has_flag(job.flags, IS_CHILD) then
+      finish_number = finish_number + 1
+      record_ends(job.queue, {
+        { seq = job.seq, id = job.id, flags = job.flags, state = DELETED, number = finish_number },
+      })
+    end
     if has_flag(job.flags, HAS_ACTIVE_KEY) then
       free_key(job.queue, job.seq, job.id)
     end
+  elseif job.state ~= COMPLETED and is_undelivered(job.queue, job.id) then
+    return false
   else
     remove_finished(job)
   end
@@ -121,13 +150,7 @@ end
 command('change', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
-  local queue_names = {}
-  for _, name in ipairs(all_queues()) do
-    local found = hmget(PREFIX .. ':{' .. name .. '}:ids', request.ids)
-    for index = 1, #request.ids do
-      queue_names[index] = queue_names[index] or found[index] and name
-    end
-  end
+  local queue_names = queues_holding(request.ids)
   local changed, unchanged = {}, {}
   for index, id in ipairs(request.ids) do
     local queue = queue_names[index] and known_queue(queue_names[index])

@@ -8,7 +8,8 @@ command('claim_or_wait', { 'allow-oom' }, function(_, args)
     return before
   end
   promote()
-  local queue_names, seqs, records, options = claim(request.worker, request.token, request.queues, request.wanted, request.lease)
+  local queue_names, seqs, records, options, children =
+    claim(request.worker, request.token, request.queues, request.wanted, request.lease)
   mark_arrivals(#seqs)
   local own_revision = flush()
   if #seqs > 0 then
@@ -18,5 +19,6 @@ command('claim_or_wait', { 'allow-oom' }, function(_, args)
     call('HSET', PREFIX .. ':order', request.token, cmsgpack.pack(request))
     add_claim(request)
   end
-  return { {}, queue_names, seqs, records, options, cancel_requests(request.worker), next_due(), own_revision, now, set_aside_now() }
+  local cancels = cancel_requests(request.worker)
+  return { {}, queue_names, seqs, records, options, cancels, next_due(), own_revision, now, set_aside_now(), children }
 end)

@@ -23,6 +23,7 @@ command('compare_counts', { 'no-writes' }, function(_, args)
       compare('completed', call('ZCARD', key .. 'completed'), queue.completed)
       compare('failed', call('ZCARD', key .. 'failed'), queue.failed + queue.cancelled)
       compare('names', call('ZCARD', key .. 'names'), call('HLEN', key .. 'groups'))
+      compare('ended', call('HLEN', key .. 'ended'), call('ZCARD', key .. 'ended_order'))
       compare('its place among the queues', call('ZSCORE', PREFIX .. ':turns', name) and 1 or 0, queue.waiting > 0 and 1 or 0)
       compare('its next due time', call('ZSCORE', PREFIX .. ':due', name) and 1 or 0, queue.delayed > 0 and 1 or 0)
     end

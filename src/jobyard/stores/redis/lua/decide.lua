@@ -49,7 +49,7 @@ local function judge(plan, schedule, tick)
   elseif tick[AT] <= schedule.till then
     return KNOWN
   elseif schedule.stopped then
-    -- Deciding this one would leave the earlier tick undecided for ever.
+    -- Deciding this one would leave the earlier tick undecided forever.
     return schedule.stopped
   elseif tick[JOB] == 0 then
     return MADE

@@ -1,7 +1,7 @@
 -- Expired leases, by expiry, then by sequence; also forgets workers that hold none.
 -- request: limit, as_of (optional: judge by this instant, if it is earlier), longest (ms, optional: shorten leases that
 --   end later than that from now)
--- returns rows: { queue, sequence, job record, lease record, changes, cancel request }
+-- returns rows: { queue, sequence, job record, lease record, changes, cancel request, 1 if it is a workflow that has begun }
 command('expired_leases', { 'allow-oom' }, function(_, args)
   begin_line(args)
   local sources, left = {}, request.limit
@@ -35,8 +35,10 @@ command('expired_leases', { 'allow-oom' }, function(_, args)
     local key, name, seq = found[index].of_queue, found[index].name, found[index + 1]
     local record, lease = call('HGET', key .. 'jobs', seq), call('HGET', key .. 'leases', seq)
     if record and lease then
+      local begun = has_begun({ key = key }, seq, byte(record, FLAGS))
       rows[#rows + 1] = {
         name, seq, record, lease, call('HGET', key .. 'past', seq) or '', call('HGET', key .. 'stop', seq) or '',
+        begun and 1 or 0,
       }
     else
       set_aside(name, 'job ' .. seq .. ' has a lease that expired, but no record')

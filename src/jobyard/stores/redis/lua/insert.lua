@@ -18,7 +18,7 @@ local function check_room(counts)
   return nil
 end
 
--- The holders of the unique keys, by position; or a rejection of the call.
+-- The jobs that hold the unique keys, and the children that exist already, by position; or a rejection of the call.
 local function check(insert_call)
   local held, plan = {}, new_plan()
   for position = 1, #insert_call.jobs / 4 do
@@ -26,10 +26,13 @@ local function check(insert_call)
     local name, options = request.names[insert_call.jobs[at - 2]], insert_call.options and insert_call.options[position]
     local key = options and options.key
     local holder = key and planned_holder(plan, name, key)
+    local id = insert_call.jobs[at - 3]
     if holder then
       held[position] = holder
+    elseif options and options.parent and (known[id] or plan.ids[id]) then
+      held[position] = id
     else
-      local rejection = reserve(plan, insert_call.jobs[at - 3], name, insert_call.jobs[at - 1], key)
+      local rejection = reserve(plan, id, name, insert_call.jobs[at - 1], key)
       if rejection then
         return nil, rejection
       end

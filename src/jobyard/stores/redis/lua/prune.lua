@@ -26,6 +26,9 @@ command('prune', { 'allow-oom' }, function(_, args)
       call('HDEL', queue.key .. 'awaited', id)
       call('ZREM', queue.key .. 'awaited_until', id)
     end
+    for _, seq in ipairs(expired(queue.key .. 'kept')) do
+      call('ZREM', queue.key .. 'kept', seq)
+    end
   end
   for _, member in ipairs(expired(PREFIX .. ':expiry')) do
     local collection, key = cmsgpack.unpack(member)

@@ -9,7 +9,7 @@ command('remove_queue', { 'allow-oom' }, function(_, args)
   end
   local jobs = call('HLEN', key .. 'jobs')
   if jobs == 0 then
-    for _, what in ipairs({ 'queue', 'groups', 'names', 'line', 'delayed', 'blocks', 'unique', 'unique_until', 'holders' }) do
+    for _, what in ipairs({ 'queue', 'groups', 'names', 'line', 'delayed', 'blocks', 'unique', 'unique_until', 'holders', 'kept' }) do
       call('UNLINK', key .. what)
     end
     for _, index in ipairs({ ':turns', ':due' }) do

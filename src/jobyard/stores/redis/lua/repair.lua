@@ -8,17 +8,6 @@ local function each(flat, visit)
   end
 end
 
--- The id of a job: the first item of its body, which is a MessagePack array that starts with a string.
-local function id_in(value, group)
-  local at = 29 + #group
-  local kind = byte(value, at)
-  if kind < 0xc0 then
-    return sub(value, at + 1, at + kind - 0xa0)
-  end
-  local width = kind == 0xd9 and 1 or 2
-  return sub(value, at + width + 1, at + width + unpack_bytes(width == 1 and '>B' or '>H', sub(value, at + 1)))
-end
-
 -- The group, whose counts start from zero.
 local function counted(name)
   local group = groups[name]
@@ -45,20 +34,28 @@ local function load_jobs()
   jobs, groups = {}, {}
   each(call('HGETALL', key .. 'jobs'), function(seq, value)
     local flags, priority, group, run_at = job_header(value)
+    local left = flags
     -- Nothing can be freed for a job whose tags and unique key are lost.
     if flags % (2 * HAS_MARKS) >= HAS_ACTIVE_KEY and call('HEXISTS', key .. 'marks', seq) == 0 then
-      flags = flags % HAS_ACTIVE_KEY
+      left = left - flags % (2 * HAS_MARKS) + flags % HAS_ACTIVE_KEY
+    end
+    -- No parent can be told of the end of a child that has lost it.
+    if has_flag(flags, IS_CHILD) and call('HEXISTS', key .. 'parents', seq) == 0 then
+      left = left - IS_CHILD
+    end
+    if left ~= flags then
+      flags = left
       call('HSET', key .. 'jobs', seq, sub(value, 1, 16) .. string.char(flags) .. sub(value, 18))
     end
     jobs[seq] = { id = id_in(value, group), flags = flags, priority = priority, group = group, run_at = run_at }
   end)
-  for _, what in ipairs({ 'past', 'private', 'marks', 'done', 'leases', 'outside', 'stop' }) do
+  for _, what in ipairs({ 'past', 'private', 'parents', 'marks', 'done', 'leases', 'outside', 'stop' }) do
     forget_unknown(what)
   end
   for _, seq in ipairs(call('SMEMBERS', key .. 'extras')) do
     if not jobs[seq] then
       call('SREM', key .. 'extras', seq)
-      call('UNLINK', key .. 'extra:' .. seq, key .. 'errors:' .. seq, key .. 'log:' .. seq, key .. 'steps:' .. seq)
+      drop_extras(queue, seq)
     end
   end
 end
@@ -75,6 +72,7 @@ local function rebuild_ids()
   for seq in pairs(jobs) do
     local block = sub(seq, 1, BLOCK)
     queue.blocks[block] = (queue.blocks[block] or 0) + 1
+    contents.note_names(queue, block, call('HGET', key .. 'jobs', seq), 17)
     sequence = math.max(sequence, tonumber(seq))
   end
 end
@@ -87,6 +85,9 @@ local function rebuild_ends()
     local state, _, finished = unpack_bytes('>BBd', value)
     jobs[seq].state = state
     tally(queue, state, 1)
+    if state ~= COMPLETED then
+      contents.note(queue, sub(seq, 1, BLOCK), 's' .. state)
+    end
     local list, member = bucket(queue, state), seq .. jobs[seq].id
     listed[list][member] = true
     if not call('ZSCORE', list, member) then
@@ -175,7 +176,7 @@ local function rebuild_places()
         delay(group, 1)
       else
         if changes.w then
-          changes.w = nil
+          changes.w, changes.k = nil, nil
           save_changes(queue, seq, changes)
         end
         group.ready[#group.ready + 1] = -(changes.p or job.priority)
@@ -227,6 +228,44 @@ local function rebuild_groups()
   end
 end
 
+-- The order of entries, from the entries. Numbers go on above all of them.
+local function rebuild_history(seq, kind)
+  local hash, order_key = key .. kind .. ':' .. seq, key .. kind .. '_order:' .. seq
+  local order, last = {}, tonumber(call('HGET', key .. 'extra:' .. seq, 'entries') or 0) or 0
+  each(call('HGETALL', hash), function(field, value)
+    local number, size = unpack_bytes('>d', value), unpack_bytes('>I', field)
+    last = math.max(last, number)
+    order[#order + 1] = 0
+    order[#order + 1] = sub(field, 1, 4 + size) .. pack('>d', number) .. sub(field, 5 + size)
+  end)
+  call('UNLINK', order_key)
+  call_batched('ZADD', order_key, order)
+  if last > 0 then
+    call('HSET', key .. 'extra:' .. seq, 'entries', format('%.0f', last))
+  end
+end
+
+local function rebuild_histories()
+  for _, seq in ipairs(call('SMEMBERS', key .. 'extras')) do
+    rebuild_history(seq, 'history')
+    rebuild_history(seq, 'signals')
+  end
+end
+
+-- The order of ends, from the ends.
+local function rebuild_ended()
+  local order = {}
+  each(call('HGETALL', key .. 'ended'), function(id, row)
+    local number = unpack_bytes('>d', row)
+    finish_number = math.max(finish_number, number)
+    order[#order + 1] = number
+    order[#order + 1] = id
+  end)
+  call('UNLINK', key .. 'ended_order')
+  call_batched('ZADD', key .. 'ended_order', order)
+  call(order[1] and 'SADD' or 'SREM', PREFIX .. ':ended', queue.name)
+end
+
 command('repair', { 'allow-oom' }, function(_, args)
   begin_line(args)
   queue = known_queue(request.name)
@@ -238,6 +277,8 @@ command('repair', { 'allow-oom' }, function(_, args)
   rebuild_places()
   rebuild_unique()
   rebuild_groups()
+  rebuild_histories()
+  rebuild_ended()
   queue.reason, queue.paused = nil, queue.paused % SET_ASIDE
   call('HDEL', PREFIX .. ':damaged', queue.name)
   if queue.waiting > 0 and queue.turn == 0 then

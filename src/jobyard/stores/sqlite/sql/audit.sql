@@ -71,6 +71,15 @@ SELECT t.schedule, count(*), coalesce(a.decided_until, 'not armed') FROM jobyard
 LEFT JOIN jobyard_armed a ON a.schedule = t.schedule
 WHERE a.schedule IS NULL OR t.at > a.decided_until GROUP BY 1
 
+-- name: audit_flags() -> sequence, flags, those that follow from the other rows
+-- Without the flags of a history it would stay when the job is removed.
+SELECT j.sequence, j.flags || '/' || coalesce(l.flags, d.flags, j.flags) AS kept, n || '/' || n AS computed FROM (
+  SELECT sequence, CASE WHEN flags & 48 = 0 AND EXISTS (SELECT 1 FROM jobyard_history h
+    WHERE h.sequence = jobyard_job.sequence) THEN flags | 32 ELSE flags END AS n FROM jobyard_job) c
+JOIN jobyard_job j ON j.sequence = c.sequence LEFT JOIN jobyard_lease l ON l.sequence = j.sequence
+LEFT JOIN jobyard_done d ON d.sequence = j.sequence
+WHERE j.flags <> n OR l.flags <> n OR (d.flags & ~8) <> (n & ~8)
+
 -- name: audit_orphans() -> table, number of rows without a job
 SELECT t, n FROM (
   SELECT 'ready' AS t, count(*) AS n FROM jobyard_ready WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
@@ -83,5 +92,7 @@ SELECT t, n FROM (
   UNION ALL SELECT 'extra', count(*) FROM jobyard_extra
     WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
   UNION ALL SELECT 'tag', count(*) FROM jobyard_tag
+    WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+  UNION ALL SELECT 'history', count(*) FROM jobyard_history
     WHERE sequence NOT IN (SELECT sequence FROM jobyard_job))
 WHERE n > 0

@@ -1,4 +1,5 @@
--- Job rows, their tags, unique keys, finished jobs, and extras (errors, log lines, progress, steps, early signals).
+-- Job rows, their tags, unique keys, finished jobs, and extras (errors, log lines, progress, steps, parents, and what a
+-- workflow needs beside its history).
 
 -- name: insert_job(the columns as listed)
 -- Positional because it runs for every inserted job.
@@ -10,11 +11,11 @@ INSERT INTO jobyard_job (
 -- name: last_sequence() -> the highest sequence in the table, or 0
 SELECT coalesce(max(sequence), 0) FROM jobyard_job
 
--- name: load_job(id) -> the columns of `stores/_shared/job_rows.py`
+-- name: load_job(id) -> the columns of `stores/_shared/job_rows.py`, flags
 SELECT j.sequence, j.id, j.kind, j.queue, j.group_name, j.priority, j.payload, j.max_attempts, j.used, j.deaths,
   j.timeout_seconds, j.backoff, j.run_at, j.created_at, j.unique_key, j.tags, j.waiting_for,
   l.attempt, l.started_at, l.worker, l.external_id, l.cancel,
-  d.state, d.attempt, d.started_at, d.finished_at, d.worker, d.result, d.reason
+  d.state, d.attempt, d.started_at, d.finished_at, d.worker, d.result, d.reason, j.flags
 FROM jobyard_job j LEFT JOIN jobyard_lease l ON l.sequence = j.sequence
   LEFT JOIN jobyard_done d ON d.sequence = j.sequence
 WHERE j.id = ?
@@ -94,12 +95,22 @@ DELETE FROM jobyard_done WHERE sequence = ?
 -- name: delete_all_done(JSON list of sequences)
 DELETE FROM jobyard_done WHERE sequence IN (SELECT value FROM json_each(?))
 
--- name: list_prunable(:queue, :bucket, :limit, :finished_until) -> sequence, state, flags; oldest first
--- The limit is applied first: while all finished jobs are too recent to prune, only that many rows are read.
-SELECT sequence, state, flags FROM
-  (SELECT sequence, state, flags, finished_at FROM jobyard_done
-   WHERE queue = :queue AND bucket = :bucket ORDER BY finish LIMIT :limit)
-WHERE finished_at <= :finished_until
+-- name: list_oldest(:queue, :bucket, :limit) -> sequence, state, flags, finished_at; in the order of their ends
+SELECT sequence, state, flags, finished_at FROM jobyard_done
+WHERE queue = :queue AND bucket = :bucket ORDER BY finish LIMIT :limit
+
+-- name: register_awaited(:id, :until, :seconds, :at_most)
+-- Only in queues that keep ended jobs for less than these seconds, or at most fewer than this number.
+INSERT INTO jobyard_awaited
+SELECT j.sequence, :until FROM jobyard_job j JOIN jobyard_queue q ON q.name = j.queue
+WHERE j.id = :id AND (min(q.keep_completed_seconds, q.keep_failed_seconds) < :seconds OR q.keep_at_most < :at_most)
+ON CONFLICT (sequence) DO UPDATE SET until = max(until, excluded.until)
+
+-- name: list_awaited(JSON list of sequences, now) -> those for which a caller waits
+SELECT sequence FROM jobyard_awaited WHERE sequence IN (SELECT value FROM json_each(?)) AND until > ?
+
+-- name: delete_expired_awaited(now)
+DELETE FROM jobyard_awaited WHERE until <= ?
 
 -- name: list_ended(JSON list of ids) -> id and whether the job exists (0/1), for jobs that have ended or do not exist
 SELECT e.value, j.sequence IS NOT NULL FROM json_each(?) e LEFT JOIN jobyard_job j ON j.id = e.value
@@ -117,9 +128,6 @@ SELECT coalesce(max(number), 0) + 1 FROM jobyard_extra WHERE sequence = ? AND wh
 
 -- name: put_extra(sequence, what, number, data)
 INSERT OR REPLACE INTO jobyard_extra VALUES (?, ?, ?, ?)
-
--- name: delete_extra(sequence, what, number)
-DELETE FROM jobyard_extra WHERE sequence = ? AND what = ? AND number = ?
 
 -- name: trim_extras(sequence, what, highest number to delete)
 DELETE FROM jobyard_extra WHERE sequence = ? AND what = ? AND number <= ?

@@ -41,6 +41,9 @@ SELECT 1 FROM jobyard_lease WHERE expires_at <= ? OR (expires_at > ? AND externa
 -- A handed-off lease keeps its expiry.
 UPDATE jobyard_lease SET expires_at = ? WHERE expires_at > ? AND external_id IS NULL
 
+-- name: load_cancel_request(sequence) -> reason, or NULL; no row unless it is running
+SELECT cancel FROM jobyard_lease WHERE sequence = ?
+
 -- name: request_cancel(reason, sequence)
 UPDATE jobyard_lease SET cancel = ? WHERE sequence = ?
 

@@ -21,7 +21,7 @@ DELETE FROM jobyard_delayed WHERE run_at = ? AND sequence = ?
 SELECT run_at FROM jobyard_delayed ORDER BY run_at LIMIT 1
 
 -- name: list_due(now, limit) -> delayed jobs that are due, in the order in which they join the line
-SELECT d.run_at, d.sequence, j.queue, j.group_name, j.priority, j.waiting_for
+SELECT d.run_at, d.sequence, j.queue, j.group_name, j.priority, j.waiting_for, j.flags
 FROM jobyard_delayed d CROSS JOIN jobyard_job j ON j.sequence = d.sequence
 WHERE d.run_at <= ? ORDER BY d.run_at, d.sequence LIMIT ?
 

@@ -1,10 +1,11 @@
 -- Counters, queues and groups. A transaction loads each row once and writes it back once.
 
--- name: load_counter() -> sequence, turn, finish, revision, the earliest run_at of a delayed job or NULL
-SELECT sequence, turn, finish, revision, (SELECT run_at FROM jobyard_delayed ORDER BY run_at LIMIT 1) FROM jobyard_counter
+-- name: load_counter() -> sequence, turn, finish, revision, entry, the earliest run_at of a delayed job or NULL
+SELECT sequence, turn, finish, revision, entry, (SELECT run_at FROM jobyard_delayed ORDER BY run_at LIMIT 1)
+FROM jobyard_counter
 
--- name: save_counter(sequence, turn, finish, revision)
-UPDATE jobyard_counter SET sequence = ?, turn = ?, finish = ?, revision = ?
+-- name: save_counter(sequence, turn, finish, revision, entry)
+UPDATE jobyard_counter SET sequence = ?, turn = ?, finish = ?, revision = ?, entry = ?
 
 -- name: load_queue(name) -> all columns, in the order of `save_queue`
 SELECT * FROM jobyard_queue WHERE name = ?
@@ -15,9 +16,14 @@ SELECT * FROM jobyard_queue ORDER BY name
 -- name: save_queue(the columns as listed)
 -- Inserts or replaces. Positional because it runs in every transaction.
 INSERT OR REPLACE INTO jobyard_queue (
-  name, max_running, max_per_group, max_waiting, max_waiting_per_group, keep_completed, keep_failed, keep_seconds,
-  paused, turn, waiting, delayed, running, completed, failed, cancelled
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  name, max_running, max_per_group, max_waiting, max_waiting_per_group, keep_completed, keep_failed,
+  keep_completed_seconds, keep_failed_seconds, keep_at_most,
+  paused, turn, waiting, delayed, running, completed, failed, cancelled, removed_by_cap, removed_by_cap_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: removes_soon(:seconds, :at_most) -> a row if a queue keeps ended jobs for less, or at most fewer
+SELECT 1 FROM jobyard_queue
+WHERE min(keep_completed_seconds, keep_failed_seconds) < :seconds OR keep_at_most < :at_most LIMIT 1
 
 -- name: delete_queue(name)
 DELETE FROM jobyard_queue WHERE name = ?
@@ -39,6 +45,13 @@ WHERE queue = ? AND name IN (SELECT value FROM json_each(?))
 SELECT name, own_limit, paused, waiting, delayed, running FROM jobyard_group
 WHERE queue = :queue AND name > :after AND (waiting + delayed + running > 0 OR own_limit IS NOT NULL OR paused = 1)
 ORDER BY name LIMIT :limit
+
+-- name: list_line(:queue, :limit) -> groups with due jobs, front first, as `list_groups`
+SELECT name, own_limit, paused, waiting, delayed, running FROM jobyard_group
+WHERE queue = :queue AND waiting > 0 ORDER BY turn LIMIT :limit
+
+-- name: count_line(queue) -> number of groups with due jobs
+SELECT count(*) FROM jobyard_group WHERE queue = ? AND waiting > 0
 
 -- name: insert_group(the columns as listed)
 -- Positional because it runs for every new group of a batch.

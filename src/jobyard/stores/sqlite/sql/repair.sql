@@ -21,6 +21,21 @@ DELETE FROM jobyard_extra WHERE sequence NOT IN (SELECT sequence FROM jobyard_jo
 -- name: repair_tag_orphans()
 DELETE FROM jobyard_tag WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
 
+-- name: repair_history_orphans()
+DELETE FROM jobyard_history WHERE sequence NOT IN (SELECT sequence FROM jobyard_job)
+
+-- name: repair_job_flags()
+UPDATE jobyard_job SET flags = flags | 32
+WHERE flags & 48 = 0 AND sequence IN (SELECT sequence FROM jobyard_history)
+
+-- name: repair_lease_flags()
+UPDATE jobyard_lease AS l SET flags = (SELECT j.flags FROM jobyard_job j WHERE j.sequence = l.sequence)
+WHERE sequence IN (SELECT sequence FROM jobyard_job)
+
+-- name: repair_done_flags()
+UPDATE jobyard_done AS d SET flags = (SELECT j.flags FROM jobyard_job j WHERE j.sequence = d.sequence)
+WHERE sequence IN (SELECT sequence FROM jobyard_job)
+
 -- name: repair_delayed_twice()
 DELETE FROM jobyard_delayed WHERE sequence IN (SELECT sequence FROM jobyard_lease UNION ALL SELECT sequence FROM jobyard_done)
 
@@ -35,8 +50,9 @@ INSERT INTO jobyard_delayed (run_at, sequence) SELECT run_at, sequence FROM joby
   UNION ALL SELECT sequence FROM jobyard_lease UNION ALL SELECT sequence FROM jobyard_done)
 
 -- name: repair_queue_rows()
-INSERT OR IGNORE INTO jobyard_queue (name, keep_completed, keep_failed, keep_seconds, paused, turn, waiting, delayed,
-  running, completed, failed, cancelled) SELECT DISTINCT queue, 100, 50, 0.0, 0, 0, 0, 0, 0, 0, 0, 0 FROM jobyard_job
+INSERT OR IGNORE INTO jobyard_queue (name, keep_completed, keep_failed, keep_completed_seconds, keep_failed_seconds,
+  keep_at_most, paused, turn, waiting, delayed, running, completed, failed, cancelled, removed_by_cap)
+SELECT DISTINCT queue, 100, 50, 3600.0, 604800.0, 100000, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM jobyard_job
 
 -- name: repair_group_rows()
 INSERT OR IGNORE INTO jobyard_group (queue, name, paused, turn, waiting, delayed, running, open)

@@ -2,7 +2,7 @@
 -- request: id, max_counted, max_named
 -- returns { parts, queue (max_running, max_per_group, paused, running, turn), group row, jobs ahead in the group,
 --   groups ahead, records of the jobs whose end would make room, workers, now, 1 if the job is in line }, or {}
-command('standing', { 'allow-oom' }, function(_, args)
+command('position', { 'allow-oom' }, function(_, args)
   begin_line(args)
   promote()
   flush()

@@ -1,0 +1,106 @@
+"""Which index a search uses: the narrowest set of sequences that one gives, and where in it the page begins."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import State
+from jobyard.ports.admin_store import CLOCK_SET_BACK, Filter
+from jobyard.stores.postgres.pool import Connection
+from jobyard.stores.postgres.statements import Statements
+
+JOB = "SELECT j.sequence AS s FROM {schema}.jobyard_job j WHERE j.sequence < $1"
+ENDED = (
+    "SELECT d.sequence AS s FROM {schema}.jobyard_done d"
+    " WHERE d.bucket = 1 AND d.sequence < $1 AND d.state = ANY ($2::text[])"
+)
+# The tables that hold the jobs of each state; where a queue is given, its index is used.
+PENDING = (
+    "SELECT r.ord & 4398046511103 AS s FROM {schema}.jobyard_ready r WHERE {queue}",
+    "SELECT d.sequence AS s FROM {schema}.jobyard_delayed d WHERE {queue}",
+)
+RUNNING = ("SELECT l.sequence AS s FROM {schema}.jobyard_lease l WHERE {queue}",)
+DONE = "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE {queue} AND d.bucket = "
+COMPLETED, OTHERS = (f"{DONE}0",), (f"{DONE}1",)
+TABLES = {State.PENDING: PENDING, State.RUNNING: RUNNING, State.COMPLETED: COMPLETED}
+
+
+class Source(NamedTuple):
+    """A query of sequences, named s; $1 is the sequence before which the page begins, $2 its own parameter, if any."""
+
+    query: str
+    parameters: list[Any]
+
+
+class JobIndex:
+    def __init__(self, connection: Connection, statements: Statements) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    async def choose(self, where: Filter, most_scanned: int, most_sorted: int) -> Source:
+        """The other conditions are checked per row."""
+        if where.ids is not None:
+            return Source(f"{JOB} AND j.id = ANY ($2::text[])", [list(where.ids)])
+        if where.unique_key is not None:
+            return Source(f"{JOB} AND j.unique_key = ANY ($2::text[])", [[where.unique_key]])
+        if where.tag is not None:
+            tag = "SELECT t.sequence AS s FROM {schema}.jobyard_tag t WHERE t.tag = ($2::text[])[1] AND t.sequence < $1"
+            return Source(tag, [[where.tag]])
+        ordered = in_order(where)
+        for source in ordered:
+            if await self._is_within(source, most_scanned):
+                return source
+        if where.states is not None and not where.states:
+            return Source(f"{JOB} AND false", [])
+        if where.queue is not None or where.states is not None:
+            tables = tables_of(where)
+            if await self._is_within(tables, most_sorted):
+                return tables
+        return ordered[0] if ordered else Source(JOB, [])
+
+    async def _is_within(self, source: Source, most: int) -> bool:
+        query = f"SELECT count(*) FROM (SELECT s FROM ({source.query}) u WHERE s < $1 LIMIT {most + 1}) c"  # noqa: S608
+        found = await self._connection.fetchval(self._statements.qualify(query), 1 << 62, *source.parameters)
+        return int(found) <= most
+
+    async def first_sequence(self, where: Filter, before: int) -> int:
+        """Skip jobs that are too new, by bisection: creation times ascend with the sequences, up to CLOCK_SET_BACK."""
+        if where.created_before is None:
+            return before
+        newest = bounded(where.created_before + CLOCK_SET_BACK)
+        statement = self._statements["job_at_or_before"]
+        last = await self._connection.fetchrow(statement, before)
+        low, high = 0, 0 if last is None else min(before, last[0] + 1)
+        while low < high:
+            middle = (low + high) // 2
+            row = await self._connection.fetchrow(statement, middle)
+            if row is None or row[1] < newest:
+                low = middle + 1
+            else:
+                high = row[0]
+        return min(before, low)
+
+
+def in_order(where: Filter) -> list[Source]:
+    """Indexes that give the sequences in order."""
+    found = []
+    if where.group:
+        found.append(Source(f"{JOB} AND j.group_name = ($2::text[])[1] AND j.group_name <> ''", [[where.group]]))
+    if where.kind is not None:
+        found.append(Source(f"{JOB} AND j.kind = ($2::text[])[1]", [[where.kind]]))
+    if where.states and not any(state in TABLES for state in where.states):
+        found.append(Source(ENDED, [[str(state) for state in where.states]]))
+    return found
+
+
+def tables_of(where: Filter) -> Source:
+    states = list(State) if where.states is None else where.states
+    tables = dict.fromkeys(table for state in states for table in TABLES.get(state, OTHERS))
+    condition = "queue = ($2::text[])[1]" if where.queue is not None else "true"
+    query = " UNION ALL ".join(tables).replace("{queue}", condition)
+    return Source(query, [] if where.queue is None else [[where.queue]])
+
+
+def bounded(instant: Instant) -> Instant:
+    return max(-(1 << 62), min(1 << 62, instant))
