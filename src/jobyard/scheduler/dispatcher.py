@@ -197,7 +197,7 @@ class TickDispatcher:
         if entry.held is not None and entry.held <= entry.decided_until:
             entry.held = None
         match last:
-            case Decision.HELD | Decision.FULL | Decision.AWAY:
+            case Decision.HELD | Decision.FULL | Decision.UNAVAILABLE:
                 self._retry(entry, result.plans[-1], last, result.at)
             case Decision.STALE:
                 self.stale.add(entry.schedule.name)
@@ -212,7 +212,7 @@ class TickDispatcher:
         if why is Decision.FULL and now - entry.warned_at >= WARN_EVERY:
             entry.warned_at = now
             self.events.append(TickDelayed(entry.schedule.name, plan.at, queue))
-        if why is Decision.AWAY and now - self._unavailable_warned_at.get(queue, 0) >= WARN_EVERY:
+        if why is Decision.UNAVAILABLE and now - self._unavailable_warned_at.get(queue, 0) >= WARN_EVERY:
             # One warning for all schedules of the queue.
             self._unavailable_warned_at[queue] = now
             error = StoreUnavailable(f"the store of queue {queue} does not respond")

@@ -123,7 +123,7 @@ class Scheduler:
                         self._moved.set()
                 if not self.definitions.is_loaded:
                     await self.definitions.load()
-                    self._observer.observe(SchedulerStarted(self.name, len(self.timetable)))
+                    self._observer.observe(SchedulerStarted(self.name, len(self.timetable), self._store.url))
                     next_sweep = time.monotonic() + SWEEP_EVERY_SECONDS
                     self._moved.set()
                 elif await self.definitions.follow():

@@ -15,11 +15,11 @@ from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import LeaseLost, NotPossible, StoreError
 from jobyard.observability.current import current_lease
 from jobyard.operations.store_backoff import StoreBackoff
-from jobyard.ports.executor import Executor
+from jobyard.ports.executor import ChildEnds, Executor
 from jobyard.ports.job_store import JobStore, Report
 from jobyard.ports.observer import Emit
 
-# A handler that ignores its cancellation for this long is abandoned; without it, it would keep its slot for ever.
+# A handler that ignores its cancellation for this long is abandoned; without it, it would keep its slot forever.
 STOP_GRACE_SECONDS = 10.0
 # While the worker stops, the shutdown grace has already passed.
 RELEASE_GRACE_SECONDS = 1.0
@@ -37,6 +37,7 @@ class AttemptRuntime(NamedTuple):
     finished: Callable[[JobAttempt, Transition | None], None]  # None: nothing to settle, the lease is lost
     reported: Callable[[Lease, Progress], None]
     emit: Emit
+    child_ends: ChildEnds | None = None
 
 
 class JobAttempt:
@@ -49,11 +50,14 @@ class JobAttempt:
         "_runtime",
         "_unsent",
         "_verdict",
+        "awaits_commit",
+        "child_ends",
+        "ends_itself",
         "is_lost",
-        "is_promised",
         "is_stopping",
         "key",
         "lease",
+        "raised",
         "started",
         "task",
     )
@@ -63,7 +67,10 @@ class JobAttempt:
         self.key = lease.key
         self.is_stopping = False
         self.is_lost = False
-        self.is_promised = False  # completed in the handler's own transaction, if that commits
+        self.awaits_commit = False  # completed in the handler's own transaction, if that commits
+        self.ends_itself = False
+        self.child_ends = runtime.child_ends
+        self.raised: BaseException | None = None
         self.started = time.monotonic()
         self._runtime = runtime
         self._verdict: Outcome | None = None  # decided from outside; overrides the handler's outcome
@@ -71,7 +78,7 @@ class JobAttempt:
         self._is_settled = False
         self._has_begun = False
         self._deadline: asyncio.TimerHandle | None = None
-        if lease.timeout_seconds is not None:
+        if lease.timeout_seconds is not None and not lease.is_workflow:  # the executor counts a workflow's own time
             self._deadline = loop.call_later(lease.timeout_seconds, self._time_out)
         # With a name given, asyncio does not have to make one up: this runs once per job.
         self.task = loop.create_task(self._run(), name="jobyard-job")
@@ -86,7 +93,7 @@ class JobAttempt:
             if not isinstance(error, Exception | asyncio.CancelledError):
                 raise
             return
-        if self.is_promised and not isinstance(outcome, Failed):
+        if self.awaits_commit and not isinstance(outcome, Failed):
             # The store refuses this settlement if the transaction was committed, because the job has ended then.
             outcome = NOT_COMMITTED
         self._settle(self._verdict or outcome)
@@ -98,6 +105,7 @@ class JobAttempt:
         if isinstance(error, LeaseLost):
             self.is_lost = True
             return Release()
+        self.raised = error
         return Failed(message=f"the executor failed: {error!r}", type=type(error).__qualname__)
 
     def _settle(self, outcome: Outcome) -> None:
@@ -112,7 +120,7 @@ class JobAttempt:
         try:
             return judge(self.lease, outcome, random.random(), self._runtime.worker_id)
         except Exception as error:
-            # An invalid outcome must not keep the slot and the lease for ever.
+            # An invalid outcome must not keep the slot and the lease forever.
             invalid = Failed(message=f"the executor returned {outcome!a}: {error!a}", type="BadOutcome", retry=False)
             return judge(self.lease, invalid, worker=self._runtime.worker_id)
 
@@ -122,7 +130,9 @@ class JobAttempt:
         self.stop(TimedOut(f"ran longer than {self.lease.timeout_seconds:g} s"))
 
     def cancel(self, reason: str) -> None:
-        self.stop(Cancel(reason))
+        # A workflow ends its child jobs and undoes its steps in its next attempt, unless it is doing that already.
+        is_first = self.ends_itself and self.lease.cancel_requested is None
+        self.stop(Release() if is_first else Cancel(reason))
 
     def lose(self) -> None:
         """Stop without settling: the lease is lost."""
@@ -156,7 +166,7 @@ class JobAttempt:
     ) -> None:
         if self._is_settled or self.is_lost:
             raise LeaseLost(f"Cannot report on job {self.lease.job_id}: this attempt has ended.")
-        if self.is_promised:
+        if self.awaits_commit:
             # The report would wait for the very transaction that the handler has yet to commit.
             raise NotPossible(f"Cannot report on job {self.lease.job_id} after ctx.complete(). Report before it.")
         unsent, self._unsent = self._unsent, None
@@ -190,9 +200,9 @@ class JobAttempt:
             raise LeaseLost(f"Cannot complete job {self.lease.job_id}: this attempt has ended or is being stopped.")
         settlement = Settlement(self.key, judge(self.lease, Done(result), worker=self._runtime.worker_id))
         # Set before the call: from here on the caller's commit may end the lease.
-        self.is_promised = True
+        self.awaits_commit = True
         try:
             await self._runtime.store.settle(settlement, transaction)
         except BaseException:
-            self.is_promised = False
+            self.awaits_commit = False
             raise

@@ -13,14 +13,18 @@ from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.outcome import Failed, Release
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import StoreError
+from jobyard.operations.chart_writer import ChartTally
 from jobyard.operations.store_backoff import StoreBackoff
 from jobyard.ports.executor import Executor
 from jobyard.ports.job_store import Exchange
 from jobyard.ports.observer import Observer
 from jobyard.ports.store import Store
 from jobyard.worker.attempt import AttemptRuntime, JobAttempt
+from jobyard.worker.child_ends import LocalChildEnds
+from jobyard.worker.end_relay import EndRelay
 from jobyard.worker.exchange_batch import ExchangeBatch, LongPollClaim, Outbox, PendingSettlement, settlement_events
 from jobyard.worker.quarantine import SUSPECT_DEATHS, SuspectIsolation
+from jobyard.worker.queue_selection import QueueSelection
 from jobyard.worker.throughput import Throughput
 
 log = logging.getLogger("jobyard.worker")
@@ -58,9 +62,11 @@ class Claimer:
         queues: Sequence[str],
         concurrency: int,
         lease_seconds: float,
+        excluded_queues: Sequence[str] = (),
     ) -> None:
         self.attempts: dict[LeaseKey, JobAttempt] = {}
         self.throughput = Throughput()
+        self.tally = ChartTally()
         self.last_exchange: float | None = None  # by time.monotonic; readiness checks its age
         self.handed_back = 0  # jobs that were returned to the store because the worker stops
         self.is_quiet = False
@@ -70,13 +76,15 @@ class Claimer:
         self._large_batch = min(MAX_CLAIMS, max(LARGE_BATCH, concurrency // 2))
         # A store in another process works on one exchange while the jobs of the other run.
         self._may_overlap = store.is_remote and concurrency >= 2 * LARGE_BATCH
-        self._queues = queues
+        self._queues = QueueSelection(store, queues, excluded_queues)
         self._lease_seconds = lease_seconds
-        self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported, emit)
+        child_ends = LocalChildEnds(self._has_room)
+        self._runtime = AttemptRuntime(worker_id, store, executor, self._finished, self._reported, emit, child_ends)
         self._emit = emit
         self._isolation = SuspectIsolation(self._exchange, self.attempts, emit)
         self._backoff = StoreBackoff(emit)
         self._outbox = Outbox()
+        self.end_relay = EndRelay(store, emit, child_ends)
         self._waiting_claim: LongPollClaim | None = None
         self._may_have_work = True  # the store may have jobs to claim now
         self._wake = asyncio.Event()
@@ -103,6 +111,10 @@ class Claimer:
         if self._may_overlap:
             overlapping = asyncio.create_task(self._overlap_exchanges())
             overlapping.add_done_callback(log_failure)
+        selecting: asyncio.Task[None] | None = None
+        if self._queues.changes:
+            selecting = asyncio.create_task(self._queues.keep_fresh())
+            selecting.add_done_callback(log_failure)
         while not self.is_stopping or self.attempts or self._outbox.in_flight or self._has_leftovers():
             wanted = self._wanted()
             if self._should_exchange(wanted):
@@ -114,8 +126,9 @@ class Claimer:
                 self._wake.clear()
         if self._waiting_claim is not None:
             self._waiting_claim.task.cancel()
-        if overlapping is not None:
-            overlapping.cancel()
+        for beside in (overlapping, selecting):
+            if beside is not None:
+                beside.cancel()
 
     async def _overlap_exchanges(self) -> None:
         """Start a second exchange while one is in flight."""
@@ -132,6 +145,9 @@ class Claimer:
             return 0
         return max(0, min(self._free_slots(), self._large_batch if self._may_overlap else MAX_CLAIMS))
 
+    def _has_room(self) -> bool:
+        return len(self.attempts) < self._concurrency and not self.is_stopping and not self.is_quiet
+
     def _free_slots(self) -> int:
         waiting = 0 if self._waiting_claim is None else self._waiting_claim.wanted
         return self._concurrency - len(self.attempts) - waiting - self._outbox.reserved_slots()
@@ -141,7 +157,7 @@ class Claimer:
         pending = len(self._outbox.pending)
         if not self._outbox.in_flight:
             return bool(pending or claims)
-        # While the store fails, one exchange at a time: two would alternate for ever and never let a worker stop.
+        # While the store fails, one exchange at a time: two would alternate forever and never let a worker stop.
         is_well = self._backoff.outage_seconds() == 0
         return self._may_overlap and is_well and max(pending, claims) >= self._large_batch
 
@@ -153,7 +169,9 @@ class Claimer:
         self, settlements: Sequence[Settlement], wanted: int = 0, until: asyncio.Future[None] | None = None
     ) -> Awaitable[Exchange]:
         runtime = self._runtime
-        return runtime.store.exchange(runtime.worker_id, settlements, self._queues, wanted, self._lease_seconds, until)
+        return runtime.store.exchange(
+            runtime.worker_id, settlements, self._queues.names, wanted, self._lease_seconds, until
+        )
 
     async def run_once(self, wanted: int) -> None:
         """Settle what finished, and claim up to `wanted` jobs."""
@@ -219,9 +237,10 @@ class Claimer:
         await asyncio.sleep(self._backoff.delay("exchanging jobs", error))
 
     def _emit_settled(self, settlements: Sequence[PendingSettlement], response: Exchange) -> None:
-        each = self._emit.observer.wants_each_job
-        for event in settlement_events(settlements, set(response.refused), self.throughput, each=each):
+        each, refused = self._emit.observer.wants_each_job, set(response.refused)
+        for event in settlement_events(settlements, refused, self.throughput, self.tally, each=each):
             self._emit(event)
+        self.end_relay.settled(settlements, refused)
 
     # The claim that waits in the store
 
@@ -264,6 +283,7 @@ class Claimer:
                 release = Settlement(lease.key, judge(lease, Release()))
                 self._outbox.pending.append(PendingSettlement(lease, release, time.monotonic()))
                 continue
+            self.tally.started(lease.queue, lease.job_id, lease.attempt)
             if self._emit.observer.wants_each_job:
                 self._emit(JobStarted(lease))
             attempt = JobAttempt(self._runtime, lease, loop)
@@ -279,7 +299,9 @@ class Claimer:
         if transition is not None:
             pending = self._outbox.pending
             settlement = Settlement(attempt.key, transition)
-            pending.append(PendingSettlement(attempt.lease, settlement, attempt.started, attempt.is_promised))
+            # Taken from the attempt: the frames in its traceback refer to the attempt, which would be a cycle.
+            raised, attempt.raised = attempt.raised, None
+            pending.append(PendingSettlement(attempt.lease, settlement, attempt.started, attempt.awaits_commit, raised))
             if len(pending) == self._large_batch:
                 self._overlap_wake.set()
         self._wake.set()
@@ -293,7 +315,7 @@ class Claimer:
         """The store no longer knows the lease."""
         attempt = self.attempts.get(key)
         # A completion that the handler's transaction committed looks the same, and must not stop the handler.
-        if attempt is not None and not attempt.is_promised:
+        if attempt is not None and not attempt.awaits_commit:
             self._emit(JobLeaseLost(attempt.lease))
             attempt.lose()
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jobyard.domain.events import Event, JobSettled, SettlementRefused
-from jobyard.domain.job import State
+from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import Lease, LeaseKey
 from jobyard.domain.state import Settlement, Transition
+from jobyard.operations.chart_writer import ChartTally
 from jobyard.worker.throughput import Throughput
 
 COMPLETED = Transition(to=State.COMPLETED)
@@ -24,7 +25,8 @@ class PendingSettlement(NamedTuple):
     lease: Lease
     settlement: Settlement
     started: float
-    is_promised: bool = False  # when refused, the handler's own transaction has completed the job
+    awaits_commit: bool = False  # when refused, the handler's own transaction has completed the job
+    raised: BaseException | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -68,19 +70,24 @@ class Outbox:
 
 
 def settlement_events(
-    batch: Sequence[PendingSettlement], refused: Container[LeaseKey], throughput: Throughput, *, each: bool
+    batch: Sequence[PendingSettlement],
+    refused: Container[LeaseKey],
+    throughput: Throughput,
+    tally: ChartTally,
+    *,
+    each: bool,
 ) -> list[Event]:
-    """The events of a batch that the store has handled, and its share of the throughput.
+    """The events of a batch that the store has handled, and its share of the throughput and of the charts.
 
     Jobs that ended well have an event only with `each`.
     """
     now, completed = time.monotonic(), 0
     finished: Counter[str] = Counter()
     events: list[Event] = []
-    for lease, settlement, started, is_promised in batch:
+    for lease, settlement, started, awaits_commit, raised in batch:
         transition = settlement.transition
         if refused and settlement.key in refused:
-            if not is_promised:
+            if not awaits_commit:
                 events.append(SettlementRefused(lease, transition.to))
                 continue
             transition = COMPLETED
@@ -89,9 +96,14 @@ def settlement_events(
         if transition.to.is_final:
             finished[lease.queue] += 1
         error = transition.error
+        tally.ended(lease.queue, now - started, transition.to)
         if error is None and not each:
             continue
-        ending, message = (None, None) if error is None else (error.ending, error.message)
-        events.append(JobSettled(lease, transition.to, ending, message, now - started))
+        if error is None:
+            events.append(JobSettled(lease, transition.to, None, None, now - started))
+        else:
+            facts = (error.ending, error.message, now - started, error.type)
+            # A handler may turn its cancellation into any exception; that is not why the job ended.
+            events.append(JobSettled(lease, transition.to, *facts, raised if error.ending is Ending.ERROR else None))
     throughput.add(completed, finished)
     return events

@@ -6,26 +6,31 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from jobyard.domain import events as e
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.errors import NotPossible
+from jobyard.operations.chart_writer import ChartWriter
+from jobyard.operations.store_risks import warn_of_risks
 from jobyard.operations.worker_control import Control
 from jobyard.ports.executor import Executor
-from jobyard.ports.observer import Companion, Observer
+from jobyard.ports.observer import Observer, WorkerService
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
-from jobyard.worker.background import BackgroundThread
+from jobyard.worker.background_thread import BackgroundThread
 from jobyard.worker.claimer import Claimer, EventEmitter, log_failure
 from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
+from jobyard.worker.usage import UsageMeter
+
+MAX_KINDS = 500
 
 
-def worker_name() -> str:
-    """A name that is unique among all workers."""
-    return f"{socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
+def worker_name(service_name: str | None = None) -> str:
+    """A name that is unique among all workers: of the service or the host, the process, and a random number."""
+    return f"{service_name or socket.gethostname()}-{os.getpid()}-{random.getrandbits(24):06x}"
 
 
 class Worker:
@@ -40,17 +45,25 @@ class Worker:
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         shutdown_seconds: float = 30.0,
         name: str | None = None,
-        companions: Sequence[Companion] = (),
+        services: Sequence[WorkerService] = (),
+        excluded_queues: Sequence[str] = (),
+        kinds: Collection[str] | None = None,
     ) -> None:
+        """`kinds` are those that the executor has handlers for; None if they are not known."""
         self.id = name or worker_name()
         self._store = store
         self._emit = EventEmitter(observer)
         self._queues = tuple(queues)
         self._concurrency = concurrency
+        # More would make every heartbeat large.
+        self._kinds = None if kinds is None or len(kinds) > MAX_KINDS else tuple(sorted(kinds))
         self._lease_seconds = lease_seconds
         self._shutdown_seconds = shutdown_seconds
-        self._companions = companions
-        self.claimer = Claimer(store, executor, self._emit, self.id, self._queues, concurrency, lease_seconds)
+        self.claimer = Claimer(
+            store, executor, self._emit, self.id, self._queues, concurrency, lease_seconds, excluded_queues
+        )
+        self._services = (*services, ChartWriter(store, self.claimer.tally))
+        self._usage = UsageMeter()
         self._background: BackgroundThread | None = None
         self._claim_task: asyncio.Task[None] | None = None
         self._shutdown: asyncio.Task[None] | None = None
@@ -74,17 +87,19 @@ class Worker:
             self._loop = asyncio.get_running_loop()
             monitor = EventLoopMonitor(self._loop, self._emit)
             renewer = LeaseRenewer(self.claimer, self.id, self._lease_seconds, monitor)
-            heartbeat = Heartbeat(self.info, self._obey, self._lease_seconds)
+            heartbeat = Heartbeat(self.info, self._apply_command, self._lease_seconds)
             # First, so that a store that is not open raises before anything runs, and the worker is listed before it
             # claims, or `explain` would report no_worker.
             await heartbeat.send(self._store)
-            for companion in self._companions:
-                await companion.start()
+            await warn_of_risks(self._store)
+            for service in self._services:
+                await service.start()
             self._background = BackgroundThread(self._store, renewer, heartbeat, monitor, self._emit)
             self._background.start()
+            self.claimer.end_relay.start()
             self._claim_task = self._loop.create_task(self.claimer.run())
             self._claim_task.add_done_callback(log_failure)
-            self._emit(e.WorkerStarted(self.id, self._queues, self._concurrency))
+            self._emit(e.WorkerStarted(self.id, self._queues, self._concurrency, self._store.url))
 
     async def stop(self, timeout_seconds: float | None = None) -> None:
         """Claim no more jobs, let the running ones finish for a while, then cancel them and hand them back.
@@ -115,11 +130,16 @@ class Worker:
             await self._claim_task
         finally:
             grace_is_over.cancel()
+            await self.claimer.end_relay.stop()
             await self._background.stop()
-            for companion in self._companions:
-                await companion.stop()
+            for service in self._services:
+                await service.stop()
         self._emit(e.WorkerStopped(self.id, self.claimer.handed_back))
         self._has_stopped.set()
+
+    def quiet(self) -> None:
+        """Claim no more jobs; the running ones continue."""
+        self.claimer.quiet()
 
     async def stopped(self) -> None:
         """Wait until the worker has stopped, by `stop` or by a command from elsewhere."""
@@ -136,6 +156,7 @@ class Worker:
 
     def info(self) -> WorkerInfo:
         throughput = self.claimer.throughput
+        used = self._usage.read()
         return WorkerInfo(
             id=self.id,
             host=socket.gethostname(),
@@ -147,12 +168,16 @@ class Worker:
             finished_per_minute=throughput.per_minute(),
             started_at=self._started_at,
             quiet=self.claimer.is_quiet,
+            kinds=self._kinds,
+            memory_bytes=used.memory_bytes,
+            cpu_seconds=used.cpu_seconds,
+            cpu_percent=used.cpu_percent,
         )
 
-    def _obey(self, control: Control) -> None:
+    def _apply_command(self, control: Control) -> None:
         if control is Control.STOP:
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.stop()))
         elif not self.claimer.is_quiet:
             self.claimer.is_quiet = True  # at once, so that the next heartbeat shows it
             self._emit(e.WorkerQuiet(self.id, len(self.claimer.attempts)))
-            self._loop.call_soon_threadsafe(self.claimer.quiet)
+            self._loop.call_soon_threadsafe(self.quiet)

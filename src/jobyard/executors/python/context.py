@@ -11,6 +11,7 @@ import msgspec
 
 from jobyard.domain.job import LogLine, Progress, Step
 from jobyard.errors import BadOption, NotPossible
+from jobyard.executors.python.caller_transaction import driver_connection
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
 from jobyard.ports.executor import Attempt
 
@@ -24,13 +25,37 @@ class BaseContext:
     def __init__(self, attempt: Attempt, transactional: bool = False) -> None:
         self._attempt = attempt
         self._transactional = transactional
-        lease = attempt.lease
-        self.job_id = lease.job_id
-        self.kind = lease.kind
-        self.queue = lease.queue
-        self.group = lease.group
-        self.attempt = lease.attempt
-        self.max_attempts = lease.max_attempts
+        self._lease = attempt.lease
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job; the same in every attempt."""
+        return self._lease.job_id
+
+    @property
+    def kind(self) -> str:
+        """The kind of the job: the name of its handler."""
+        return self._lease.kind
+
+    @property
+    def queue(self) -> str:
+        """The queue of the job."""
+        return self._lease.queue
+
+    @property
+    def group(self) -> str | None:
+        """The group of the job, or None."""
+        return self._lease.group
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt: 1 for the first."""
+        return self._lease.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """How many times the job is attempted in all."""
+        return self._lease.max_attempts
 
     @property
     def cancelled(self) -> bool:
@@ -78,6 +103,7 @@ class Context(BaseContext):
         Call it last, then commit; the handler's return value is ignored.
         """
         self._require_transactional()
+        transaction = driver_connection(transaction)
         data = to_json(result, f"result of {self.kind}", MAX_PAYLOAD_BYTES)
         await self._attempt.complete(data, transaction)
 
@@ -108,16 +134,21 @@ class BlockingContext(BaseContext):
         self._loop = loop
 
     def progress(self, percent: float, message: str = "", data: Any = None) -> None:
+        """Report progress: a percentage from 0 to 100, a line of text, and any JSON data."""
         asyncio.run_coroutine_threadsafe(self._context.progress(percent, message, data), self._loop).result()
 
     def log(self, message: str, level: str = "info") -> None:
+        """Add a line to the job's log."""
         asyncio.run_coroutine_threadsafe(self._context.log(message, level), self._loop).result()
 
     def complete(self, result: Any = None, *, transaction: Any) -> None:
+        """Complete the job inside your own database transaction; call it last, then commit."""
+        transaction = driver_connection(transaction)  # in the handler's thread
         asyncio.run_coroutine_threadsafe(self._context.complete(result, transaction=transaction), self._loop).result()
 
     @contextmanager
     def step(self, name: str, data: Any = None) -> Iterator[None]:
+        """Record a named step: running, then passed, or failed if the block raises."""
         step = self._context.step(name, data)
         asyncio.run_coroutine_threadsafe(step.__aenter__(), self._loop).result()
         try:

@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 import traceback
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,15 +27,23 @@ MAX_TRACEBACK = 16_000
 UNKNOWN_KIND_SECONDS = 10.0
 
 
-class Interrupted(BaseException):
-    """Raised inside a blocking handler to stop it; not an Exception, so that handlers do not swallow it."""
+class WorkflowExecutor(Protocol):
+    async def perform(self, attempt: Attempt, handler: Handler, arguments: tuple[Any, ...]) -> Outcome:
+        """Run one attempt of a workflow."""
 
 
 class PythonExecutor:
-    def __init__(self, handlers: HandlerRegistry, max_result_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+    def __init__(
+        self,
+        handlers: HandlerRegistry,
+        max_result_bytes: int = MAX_PAYLOAD_BYTES,
+        workflows: WorkflowExecutor | None = None,
+        threads: HandlerThreadPool | None = None,
+    ) -> None:
         self._handlers = handlers
         self._max_result_bytes = max_result_bytes
-        self._threads = HandlerThreadPool()
+        self._workflows = workflows
+        self._threads = threads or HandlerThreadPool()
 
     async def perform(self, attempt: Attempt) -> Outcome:
         lease = attempt.lease
@@ -48,6 +56,8 @@ class PythonExecutor:
                 arguments = handler.decode(lease.payload)
             except BadInput as error:
                 return Failed(message=str(error), type="BadInput", retry=False)
+            if handler.is_workflow and self._workflows is not None:
+                return await self._workflows.perform(attempt, handler, arguments)
             if handler.is_async:
                 value = await handler.call(Context(attempt, handler.transactional), arguments)
             else:
@@ -57,19 +67,12 @@ class PythonExecutor:
             raise
         except BaseException as error:
             # sys.exit() or KeyboardInterrupt in a handler ends this attempt only, not the worker and its other jobs.
+            attempt.raised = error
             return failed(error, handler, lease.attempt)
 
     async def _in_thread(self, handler: Handler, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
         context = BlockingContext(attempt, asyncio.get_running_loop(), handler.transactional)
-        call = self._threads.start(functools.partial(handler.call, context, arguments))
-        try:
-            return await asyncio.shield(call.future)
-        except asyncio.CancelledError:
-            call.interrupt(Interrupted)
-            await asyncio.wait([call.future])
-            if not call.future.cancelled():
-                call.future.exception()
-            raise
+        return await self._threads.run(functools.partial(handler.call, context, arguments))
 
     def _outcome(self, handler: Handler, value: Any) -> Outcome:
         if value is None:
@@ -135,10 +138,10 @@ def failed(error: BaseException, handler: Handler, attempt: int) -> Failed:
 
 def handler_delay(handler: Handler, attempt: int) -> float | None:
     """The delay from the handler's backoff function, or None (the job's backoff) if it has none or that raises."""
-    if handler.retry_after is None:
+    if handler.backoff_function is None:
         return None
     try:
-        return max(0.0, float(handler.retry_after(attempt)))
+        return max(0.0, float(handler.backoff_function(attempt)))
     except BaseException:
         log.exception("the backoff function of %s failed; the job's backoff applies", handler.name)
         return None

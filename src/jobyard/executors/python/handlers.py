@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
-from typing import Any, Union, get_args, get_type_hints
+from typing import Any, Never, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
 from jobyard.errors import BadInput, BadOption, UnknownKind
+from jobyard.executors.python.annotations import (
+    Decode,
+    NotCarried,
+    decode_other,
+    decoder_of,
+    is_carried_by_pydantic,
+    pydantic_decoder,
+)
 from jobyard.executors.python.context import BaseContext, BlockingContext, Context
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 
@@ -25,15 +33,17 @@ class Handler:
         self,
         name: str,
         function: Callable[..., Any],
-        retry_after: Callable[[int], float] | None = None,
+        backoff_function: Callable[[int], float] | None = None,
         *,
         transactional: bool = False,
+        is_workflow: bool = False,
     ) -> None:
         self.name = name
         self.function = function
         self.is_async = _is_async(name, function)
+        self.is_workflow = is_workflow
         self.transactional = transactional  # completes its jobs in its own transactions
-        self.retry_after = retry_after  # backoff function: failures so far to seconds
+        self.backoff_function = backoff_function  # backoff function: failures so far to seconds
         parameters = list(inspect.signature(function).parameters.values())
         variadic = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         if variadic:
@@ -42,13 +52,19 @@ class Handler:
         self.takes_context = bool(parameters) and _is_context(parameters[0], hints)
         if transactional and not self.takes_context:
             raise BadOption(f"Handler {name} is transactional: it needs a Context as its first parameter.")
+        if is_workflow and not (self.takes_context and self.is_async):
+            raise BadOption(
+                f"Workflow {name} must be an async function with a WorkflowContext as its first parameter. "
+                "Declare other functions with @yard.job."
+            )
         if self.takes_context:
-            _require_fitting_context(name, hints.get(parameters[0].name), is_async=self.is_async)
+            hint = hints.get(parameters[0].name)
+            _require_fitting_context(name, hint, is_async=self.is_async, is_workflow=is_workflow)
             parameters = parameters[1:]
         self.names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         self._decode = _decoder(name, parameters, hints)
-        self._decode_result = _result_decoder(hints.get("return", Any))
+        self._decode_result = _result_decoder(name, hints.get("return", Any))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a call: its arguments by name."""
@@ -70,7 +86,7 @@ class Handler:
     def decode(self, payload: bytes) -> tuple[Any, ...]:
         try:
             values: tuple[Any, ...] = self._decode(payload)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, BadInput) as error:
             raise BadInput(f"The payload does not fit {self.name}({', '.join(self.names)}): {error}.") from error
         except RecursionError as error:
             raise BadInput(f"The payload of {self.name} is nested too deeply. Pass a flatter value.") from error
@@ -89,15 +105,18 @@ class Handler:
     def decode_result(self, result: bytes) -> Any:
         try:
             return self._decode_result(result)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, BadInput) as error:
             raise BadInput(
                 f"The result of {self.name} does not fit its declared type: {error}. Correct the annotation."
             ) from error
 
 
 class HandlerRegistry:
-    def __init__(self) -> None:
+    """Handlers by kind. `builtin` ones are found, but not listed with those of the application."""
+
+    def __init__(self, builtin: Iterable[Handler] = ()) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._builtin = {handler.name: handler for handler in builtin}
 
     def add(self, handler: Handler) -> None:
         known = self._handlers.get(handler.name)
@@ -106,10 +125,14 @@ class HandlerRegistry:
         self._handlers[handler.name] = handler
 
     def get(self, name: str) -> Handler:
-        handler = self._handlers.get(name)
+        handler = self._handlers.get(name) or self._builtin.get(name)
         if handler is None:
             raise UnknownKind.of(name, self._handlers)
         return handler
+
+    def known_kinds(self) -> frozenset[str]:
+        """The kinds that have a handler, with those of jobyard itself."""
+        return frozenset([*self._handlers, *self._builtin])
 
     def transactional(self) -> list[str]:
         return [name for name in self if self._handlers[name].transactional]
@@ -123,7 +146,7 @@ class HandlerRegistry:
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(function)
+        return get_type_hints(function, include_extras=True)
     except (NameError, TypeError):
         # Names that exist only for the type checker: the payload's types are not checked then.
         return {}
@@ -140,7 +163,11 @@ def _is_async(name: str, function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-def _require_fitting_context(name: str, hint: Any, *, is_async: bool) -> None:
+def _require_fitting_context(name: str, hint: Any, *, is_async: bool, is_workflow: bool) -> None:
+    if is_workflow and hint in (Context, BlockingContext):
+        raise BadOption(f"Workflow {name} must take a WorkflowContext, not a {hint.__name__}.")
+    if not is_workflow and isinstance(hint, type) and hint.__name__ == "WorkflowContext":
+        raise BadOption(f"Handler {name} takes a WorkflowContext: declare it with @yard.workflow.")
     if is_async and hint is BlockingContext:
         raise BadOption(f"Handler {name} is async: its first parameter must be a Context, not a BlockingContext.")
     if not is_async and hint is Context:
@@ -153,40 +180,75 @@ def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
     if hint in (parameter.empty, Any):
         return parameter.name.lstrip("_") in ("ctx", "context", "")
     if isinstance(hint, str):  # a name that exists only for the type checker
-        return hint.rpartition(".")[2] in ("Context", "BlockingContext")
+        return hint.rpartition(".")[2] in ("Context", "BlockingContext", "WorkflowContext")
     return any(isinstance(each, type) and issubclass(each, BaseContext) for each in (hint, *get_args(hint)))
 
 
 def _decoder(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> Callable[[bytes], Any]:
-    def build(types: dict[str, Any]) -> Callable[[bytes], Any]:
-        fields: list[Any] = []
-        for p in parameters:
-            field: tuple[Any, ...] = (p.name, types.get(p.name, Any))
-            if p.default is not p.empty:
-                field += (msgspec.field(default_factory=_always(p.default)),)
-            fields.append(field)
-        payload_type = msgspec.defstruct(
-            name.title().replace(".", ""), fields, kw_only=True, forbid_unknown_fields=True, gc=False
-        )
-        decoder = msgspec.json.Decoder(payload_type)
+    fields: list[Any] = []
+    models: list[tuple[int, Decode]] = []  # parameters that pydantic decodes, by position
+    for index, p in enumerate(parameters):
+        hint = hints.get(p.name, Any)
+        try:
+            if is_carried_by_pydantic(hint):
+                models.append((index, pydantic_decoder(hint)))
+                hint = msgspec.Raw
+        except NotCarried as error:
+            raise BadOption(
+                f"Cannot declare {name} as a handler: its parameter {p.name} is a {type_name(hint)}, and {error}. "
+                f"{error.cure}."
+            ) from error
+        field: tuple[Any, ...] = (p.name, hint)
+        if p.default is not p.empty:
+            field += (msgspec.field(default_factory=_always(p.default)),)
+        fields.append(field)
+    payload_type = msgspec.defstruct(
+        name.title().replace(".", ""), fields, kw_only=True, forbid_unknown_fields=True, gc=False
+    )
+    decoder = msgspec.json.Decoder(payload_type, dec_hook=decode_other)
+    if not models:
         return lambda data: msgspec.structs.astuple(decoder.decode(data))
 
-    try:
-        return build(hints)
-    except TypeError:
-        # A parameter of a type that JSON cannot express: only the names are checked.
-        return build({})
+    def decode(data: bytes) -> tuple[Any, ...]:
+        values = list(msgspec.structs.astuple(decoder.decode(data)))
+        for index, decode_model in models:
+            if isinstance(values[index], msgspec.Raw):  # else it is the default
+                try:
+                    values[index] = decode_model(bytes(values[index]))
+                except BadInput as error:
+                    raise BadInput(f"{parameters[index].name}: {error}") from error
+        return tuple(values)
+
+    return decode
+
+
+def type_name(hint: Any) -> str:
+    return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
 
 
 def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def _result_decoder(hint: Any) -> Callable[[bytes], Any]:
+def parameter_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotated types of a function's parameters, in order; Any where there is none."""
+    hints = _hints(function)
+    return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
+
+
+def result_decoder(function: Callable[..., Any]) -> Callable[[bytes], Any]:
+    """The decoder of the function's result, by its return annotation. Raises BadOption if it cannot be JSON."""
+    return _result_decoder(getattr(function, "__name__", "function"), _hints(function).get("return", Any))
+
+
+def _result_decoder(name: str, hint: Any) -> Callable[[bytes], Any]:
     # Outcomes in the return annotation are not part of the result's type.
-    results = [part for part in (get_args(hint) if isinstance(hint, UnionType) else [hint]) if part not in OUTCOMES]
+    is_union = isinstance(hint, UnionType) or get_origin(hint) is Union
+    results = [part for part in (get_args(hint) if is_union else [hint]) if part not in (*OUTCOMES, Never, NoReturn)]
     hint = Union[tuple(results)] if results else Any  # noqa: UP007
     try:
-        return msgspec.json.Decoder(hint if hint is not None else type(None)).decode
-    except TypeError:
-        return msgspec.json.Decoder().decode
+        return decoder_of(hint if hint is not None else type(None))
+    except NotCarried as error:
+        raise BadOption(
+            f"Cannot use {name} as a handler or a step: its result is a {type_name(hint)}, and {error}. {error.cure}."
+        ) from error

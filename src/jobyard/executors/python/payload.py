@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from jobyard.errors import PayloadNotJson, PayloadTooLarge
+from jobyard.executors.python.annotations import encode_other
 
 MAX_PAYLOAD_BYTES = 1 << 20
 # Deeper values are usually mistakes, and break every tool that reads them recursively.
@@ -18,7 +19,7 @@ MAX_DEPTH = 100
 ADVICE = "Pass text, finite numbers, booleans, None, lists and objects of these, not nested too deeply."
 # How msgspec writes NaN and infinity: as values, and as keys of objects.
 NOT_FINITE_MARKERS = (b"null", b'"nan"', b'"inf"', b'"-inf"')
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=encode_other)
 # One step up for an opening bracket, one down for a closing one, as signed bytes; all other bytes are removed.
 _STEPS = bytes(1 if byte in b"[{" else 255 for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -34,6 +35,8 @@ def to_json(value: Any, what: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
       ...
     jobyard.errors.PayloadNotJson: The result holds nan, which JSON cannot hold. ...
     """
+    if value is None:
+        return b"null"
     try:
         data = _encoder.encode(value)
         if b"n" in data and any(marker in data for marker in NOT_FINITE_MARKERS) and not is_finite(value):
@@ -74,7 +77,7 @@ def without_strings(data: bytes) -> bytes:
 def is_finite(value: Any) -> bool:
     """Whether no number in the value is NaN or infinite."""
     try:
-        json.dumps(msgspec.to_builtins(value), allow_nan=False)
+        json.dumps(msgspec.to_builtins(value, enc_hook=encode_other), allow_nan=False)
     except (TypeError, ValueError):
         return False  # perhaps: reject_not_finite looks at each number
     return True
@@ -85,13 +88,15 @@ def reject_not_finite(value: Any, what: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise PayloadNotJson(f"The {what} holds {value}, which JSON cannot hold. {ADVICE}")
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
-        value = msgspec.to_builtins(value)
+        value = msgspec.to_builtins(value, enc_hook=encode_other)
     if isinstance(value, dict):
         for item in (*value, *value.values()):
             reject_not_finite(item, what)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             reject_not_finite(item, what)
+    elif hasattr(value, "model_dump"):
+        reject_not_finite(encode_other(value), what)
 
 
 def text(value: str) -> str:

@@ -15,6 +15,10 @@ from typing import Any
 IDLE_SECONDS = 10.0
 
 
+class Interrupted(BaseException):
+    """Raised inside a blocking handler to stop it; not an Exception, so that handlers do not swallow it."""
+
+
 class ThreadCall:
     def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.run = copy_context().run
@@ -22,12 +26,15 @@ class ThreadCall:
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.thread: int | None = None
+        self._interrupted: type[BaseException] | None = None
         self._lock = threading.Lock()
 
     def perform(self) -> Callable[[], None]:
         """Run the function; returns what tells the event loop."""
         try:
             with self._lock:
+                if self._interrupted is not None:
+                    raise self._interrupted  # before a thread was free: it must not run at all
                 self.thread = threading.get_ident()
             try:
                 result = self.run(self.function)
@@ -41,6 +48,7 @@ class ThreadCall:
     def interrupt(self, error: type[BaseException]) -> None:
         """Raise inside the thread at its next Python instruction; code blocked in C sees it when it returns."""
         with self._lock:
+            self._interrupted = error
             if self.thread is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(error))
 
@@ -65,6 +73,18 @@ class HandlerThreadPool:
         self._calls: queue.SimpleQueue[ThreadCall] = queue.SimpleQueue()
         self._idle = 0
         self._lock = threading.Lock()
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call the function in a thread. When cancelled, stop it there, and wait until it has ended."""
+        call = self.start(function)
+        try:
+            return await asyncio.shield(call.future)
+        except asyncio.CancelledError:
+            call.interrupt(Interrupted)
+            await asyncio.wait([call.future])
+            if not call.future.cancelled():
+                call.future.exception()
+            raise
 
     def start(self, function: Callable[[], Any]) -> ThreadCall:
         call = ThreadCall(function, asyncio.get_running_loop())

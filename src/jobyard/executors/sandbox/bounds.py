@@ -10,11 +10,14 @@ import msgspec
 
 from jobyard.errors import BadInput
 from jobyard.executors.sandbox.program import Program
+from jobyard.sandbox.protocol import Limits
 
 MAX_NAME_BYTES = 255  # of each path component, as in common file systems
 MAX_PATH_BYTES = 1024
 MAX_ARGS = 256
 MAX_ARGS_BYTES = 64 << 10
+MAX_POINTS = 1_000_000
+MAX_RUNS = 20
 PAGE = 4096
 # The program's folder, its temporary folder and the program itself.
 OWN_INODES = 8
@@ -44,14 +47,6 @@ MAXIMUMS = {
     "max_files": 1024,
     "max_file_bytes": 16 << 20,
     "max_batch": 10_000,
-}
-# Names that the sandbox uses for the program itself.
-OWN_FILES = {
-    "python": ("main.py",),
-    "bash": ("main.sh",),
-    "javascript": ("main.js",),
-    "c": ("main.c", "program"),
-    "cpp": ("main.cpp", "program"),
 }
 
 
@@ -91,7 +86,8 @@ def violations(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
         yield BoundsViolation(("inputs",), f"Must have 1 to {bounds.max_batch} items.")
     for number, data in enumerate(program.inputs):
         yield from _size(("inputs", number), len(data), bounds.max_input_bytes)
-    yield from _limits(program, bounds)
+    yield from _limits(program.limits, bounds, ("limits",))
+    yield from _judging(program, bounds)
     yield from _args(program.args)
     yield from _files(program, bounds)
     yield from names(program.collect, "collect", bounds.max_files)
@@ -102,11 +98,37 @@ def _size(where: tuple[str | int, ...], size: int, most: int) -> Iterator[Bounds
         yield BoundsViolation(where, f"Has {size:,} bytes; at most {most:,} are allowed.")
 
 
-def _limits(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
+def _limits(limits: Limits, bounds: Bounds, where: tuple[str | int, ...]) -> Iterator[BoundsViolation]:
     for name, least in MINIMUMS.items():
-        value, most = getattr(program.limits, name), bounds.most(name)
+        value, most = getattr(limits, name), bounds.most(name)
         if value is not None and not (math.isfinite(value) and least <= value <= most):
-            yield BoundsViolation(("limits", name), f"Must be a number from {least:g} to {most:.15g}.")
+            yield BoundsViolation((*where, name), f"Must be a number from {least:g} to {most:.15g}.")
+
+
+def _judging(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
+    if len(program.tests) > bounds.max_batch:
+        yield BoundsViolation(("tests",), f"Must have at most {bounds.max_batch} items.")
+    for number, case in enumerate(program.tests):
+        yield from _size(("tests", number, "input"), len(case.stdin), bounds.max_input_bytes)
+        yield from _size(("tests", number, "expected_output"), len(case.expected or b""), bounds.max_input_bytes)
+        if case.limits is not None:
+            yield from _limits(case.limits, bounds, ("tests", number, "limits"))
+        if not (math.isfinite(case.points) and 0 <= case.points <= MAX_POINTS):
+            yield BoundsViolation(("tests", number, "points"), f"Must be a number from 0 to {MAX_POINTS:,}.")
+    yield from _size(("expected_output",), len(program.expected or b""), bounds.max_input_bytes)
+    if not (math.isfinite(program.tolerance) and 0 <= program.tolerance <= 1):
+        yield BoundsViolation(("tolerance",), "Must be a number from 0 to 1.")
+    if not 1 <= program.runs <= MAX_RUNS:
+        yield BoundsViolation(("runs",), f"Must be a number from 1 to {MAX_RUNS}.")
+    if program.checker is not None:
+        if not program.checker.source:
+            yield BoundsViolation(("checker", "source_code"), "Must not be empty.")
+        yield from _size(("checker", "source_code"), len(program.checker.source.encode()), bounds.max_source_bytes)
+        yield from _limits(program.checker.limits, bounds, ("checker", "limits"))
+    if len(program.compile_options) > MAX_ARGS:
+        yield BoundsViolation(("compile", "options"), f"Must have at most {MAX_ARGS} items.")
+    if program.interactive and (program.tests or program.is_batch or program.runs > 1):
+        yield BoundsViolation(("interactive",), "Only a single run can be interactive.")
 
 
 def _args(args: tuple[str, ...]) -> Iterator[BoundsViolation]:
@@ -119,8 +141,7 @@ def _args(args: tuple[str, ...]) -> Iterator[BoundsViolation]:
 
 
 def _files(program: Program, bounds: Bounds) -> Iterator[BoundsViolation]:
-    own = OWN_FILES.get(program.language, ())
-    for violation in names(tuple(file.name for file in program.files), "files", bounds.max_files, own):
+    for violation in names(tuple(file.name for file in program.files), "files", bounds.max_files):
         where = (*violation.where, "name") if len(violation.where) > 1 else violation.where
         yield BoundsViolation(where, violation.why)
     yield from _size(("files",), sum(len(file.data) for file in program.files), bounds.max_file_bytes)

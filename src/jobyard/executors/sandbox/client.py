@@ -26,6 +26,22 @@ _decode: Callable[[bytes], p.DaemonMessage] = p.frame_decoder(p.DaemonMessage)
 OnOutput: TypeAlias = Callable[[int, bytes], None]
 
 
+class RunHandle:
+    """A run that the daemon has received: takes more input and signals. Both are ignored after its end."""
+
+    def __init__(self, connection: _ClientProtocol, run_id: int) -> None:
+        self._connection, self._run_id = connection, run_id
+
+    def feed(self, data: bytes, *, end: bool = False) -> None:
+        self._connection.send(p.encode_frame(p.RunInput(id=self._run_id, data=data, end=end)))
+
+    def send_signal(self, number: int) -> None:
+        self._connection.send(p.encode_frame(p.RunSignal(id=self._run_id, number=number)))
+
+
+OnStarted: TypeAlias = Callable[[RunHandle], None]
+
+
 class SandboxFault(Exception):
     def __init__(self, fault: p.Fault, message: str) -> None:
         super().__init__(f"{fault}: {message}")
@@ -84,7 +100,9 @@ class SandboxClient:
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
 
-    async def run(self, request: p.RunRequest, on_output: OnOutput | None = None) -> p.RunFinished:
+    async def run(
+        self, request: p.RunRequest, on_output: OnOutput | None = None, on_started: OnStarted | None = None
+    ) -> p.RunFinished:
         """Run a program to its end. Raises SandboxFault when the platform cannot run it.
 
         On cancellation, the program is killed before CancelledError propagates.
@@ -94,14 +112,20 @@ class SandboxClient:
             async with self._semaphore:
                 connection = self._connection
                 if connection is not None:
-                    return await self._run(connection, request, on_output)
+                    return await self._run(connection, request, on_output, on_started)
 
     async def _run(
-        self, connection: _ClientProtocol, request: p.RunRequest, on_output: OnOutput | None
+        self,
+        connection: _ClientProtocol,
+        request: p.RunRequest,
+        on_output: OnOutput | None,
+        on_started: OnStarted | None,
     ) -> p.RunFinished:
         run_id, loop = next(self._ids), asyncio.get_running_loop()
         pending = self._runs[run_id] = _PendingRun(loop.create_future(), on_output)
         connection.send(p.encode_frame(msgspec.structs.replace(request, id=run_id)))
+        if on_started is not None:
+            on_started(RunHandle(connection, run_id))
         try:
             return await pending.response
         except asyncio.CancelledError:

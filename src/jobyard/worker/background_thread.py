@@ -9,20 +9,24 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from jobyard.domain.events import LeasesExpired, StoreFailed
 from jobyard.domain.lease import ExpiredLease
 from jobyard.ports.observer import Emit
 from jobyard.ports.store import Store
+from jobyard.worker.end_relay import prune
 from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
+from jobyard.worker.retention_cap import RetentionCapMonitor
 from jobyard.worker.steady_clock import SteadyClock
 
 COMMAND_EVERY_SECONDS = 1.0
 RECLAIM_EVERY_SECONDS = 1.0
 PRUNE_EVERY_SECONDS = 5.0
 PRUNE_BATCH = 1000
+CAP_EVERY_SECONDS = 30.0
 
 
 class BackgroundThread:
@@ -34,7 +38,8 @@ class BackgroundThread:
         self._heartbeat = heartbeat
         self._monitor = monitor
         self._emit = emit
-        self._clock = SteadyClock(renewer.lease_seconds, emit)
+        self._clocks: dict[int, SteadyClock] = {}  # of the store, or of each of its shards
+        self._cap = RetentionCapMonitor(emit)
         self._due_at: dict[str, float] = {}
         self._renewing_since: float | None = None
         self._was_slow = False  # the last round of renewals took longer than the interval
@@ -50,10 +55,10 @@ class BackgroundThread:
 
     async def _run(self) -> None:
         # Each with a handle, so connections, of its own: a slow prune must not delay a renewal.
-        await asyncio.gather(self._repeat(self.renew, self._heartbeat.sign_off), self._repeat(self.housekeep))
+        await asyncio.gather(self._repeat(self.renew, self._heartbeat.deregister), self._repeat(self.housekeep))
 
     async def _repeat(
-        self, run_once: Callable[[Store], Awaitable[None]], sign_off: Callable[[Store], Awaitable[None]] | None = None
+        self, run_once: Callable[[Store], Awaitable[None]], deregister: Callable[[Store], Awaitable[None]] | None = None
     ) -> None:
         store = self._store.for_event_loop()
         try:
@@ -63,8 +68,8 @@ class BackgroundThread:
             while not self._stop.is_set() and not self._monitor.loop.is_closed():
                 await run_once(store)
                 await self._sleep()
-            if sign_off is not None:
-                await self._try("signing off", lambda: sign_off(store))
+            if deregister is not None:
+                await self._try("deregistering", lambda: deregister(store))
         finally:
             if store is not self._store:
                 await store.close()
@@ -77,7 +82,7 @@ class BackgroundThread:
         self._renewing_since = began = time.monotonic()
         await self._try("renewing leases", lambda: self._renewer.renew(store))
         if self._is_due("command", COMMAND_EVERY_SECONDS):
-            await self._try("reading worker commands", lambda: self._heartbeat.obey_command(store))
+            await self._try("reading worker commands", lambda: self._heartbeat.apply_command(store))
         if self._is_due("heartbeat", self._heartbeat.interval):
             await self._try("sending a heartbeat", lambda: self._heartbeat.send(store))
         self._was_slow = time.monotonic() - began > self._renewer.interval
@@ -86,29 +91,34 @@ class BackgroundThread:
     async def housekeep(self, store: Store) -> None:
         # After a slow store, perhaps for every worker, all get a round to renew before any lease is reclaimed.
         if not self._is_slow() and self._is_due("reclaim", RECLAIM_EVERY_SECONDS):
-            await self._try("reclaiming expired leases", lambda: self._reclaim(store))
+            # Each shard by its own clock, and one that is unavailable does not stop the others.
+            for number, each in enumerate(store.shards() or (store,)):
+                clock = self._clocks.setdefault(number, SteadyClock(self._renewer.lease_seconds, self._emit))
+                await self._try("reclaiming expired leases", partial(self._reclaim, each, clock))
         if self._is_due("prune", PRUNE_EVERY_SECONDS):
             await self._try("pruning", lambda: self._prune(store))
+        if self._is_due("cap", CAP_EVERY_SECONDS):
+            await self._try("reading the queues", lambda: self._cap.run_once(store))
 
     def _is_slow(self) -> bool:
         since = self._renewing_since
         return self._was_slow or (since is not None and time.monotonic() - since > self._renewer.interval)
 
-    async def _reclaim(self, store: Store) -> None:
+    async def _reclaim(self, store: Store, clock: SteadyClock) -> None:
         asked_at = time.monotonic()
-        if not self._clock.read(await store.now(), asked_at):
+        if not clock.read(await store.now(), asked_at):
             return
-        longest_seconds = self._renewer.lease_seconds if self._clock.may_have_long_leases else None
+        longest_seconds = self._renewer.lease_seconds if clock.may_have_long_leases else None
         by_worker: dict[str, list[ExpiredLease]] = {}
-        for lease in await store.reclaim(as_of=self._clock.now(), longest_seconds=longest_seconds):
+        for lease in await store.reclaim(as_of=clock.now(), longest_seconds=longest_seconds):
             by_worker.setdefault(lease.worker, []).append(lease)
         if longest_seconds is not None:
-            self._clock.may_have_long_leases = False
+            clock.may_have_long_leases = False
         for worker, leases in by_worker.items():
             self._emit(LeasesExpired(worker, tuple(leases)))
 
     async def _prune(self, store: Store) -> None:
-        while await store.prune(PRUNE_BATCH) >= PRUNE_BATCH and not self._stop.is_set():
+        while await prune(store, PRUNE_BATCH) >= PRUNE_BATCH and not self._stop.is_set():
             pass
 
     async def _try(self, doing: str, verb: Callable[[], Awaitable[None]]) -> bool:

@@ -1,0 +1,1 @@
+"""Durable functions: workflows whose finished steps are stored and never run twice."""

@@ -1,0 +1,168 @@
+"""The workflow that runs workflow files: it asks the scheduler what is next, and runs steps side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from jobyard.domain.job import Job
+from jobyard.domain.workflow_files.definition import WorkflowDefinition
+from jobyard.domain.workflow_files.scheduler import (
+    ReadyStep,
+    RunInfo,
+    RunScheduler,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
+from jobyard.domain.workflow_files.source import Format
+from jobyard.domain.workflow_files.step_state import StepState, StepStatus, skipped
+from jobyard.errors import ExpressionError, StepFailed, UnknownKind
+from jobyard.executors.python.declared_task import DeclaredTask
+from jobyard.executors.python.handlers import Handler
+from jobyard.executors.workflow.context import WorkflowContext, parts_of
+from jobyard.executors.workflow.file_items import perform_items
+from jobyard.executors.workflow.file_progress import FileProgress
+from jobyard.executors.workflow.file_records import (
+    FILE_WORKFLOW,
+    STARTED_KEY,
+    FileHistory,
+    FilePayload,
+    load_definition,
+)
+from jobyard.executors.workflow.file_steps import FileSteps, cancel_all
+from jobyard.executors.workflow.records import Record
+from jobyard.executors.workflow.run import UnknownHere, WorkflowRun
+from jobyard.executors.workflow.steps import StepRunner
+
+# Steps without an order between them that run at the same time; the others wait for one of them to end.
+MAX_STEPS_AT_ONCE = 64
+
+
+def file_workflow(tasks: Mapping[str, DeclaredTask]) -> Handler:
+    """The handler of runs of workflow files, whose steps call these tasks. Its parameters are those of FilePayload."""
+
+    async def run_file(
+        ctx: WorkflowContext,
+        workflow_id: str,
+        version: int,
+        digest: str,
+        text: str,
+        params: dict[str, Any],
+        platform: str | None = None,
+        file: str = "",
+        format: Format = Format.JSON,
+    ) -> Any:
+        run, steps = parts_of(ctx)
+        await run.require_going_on()  # if it was cancelled: its steps have stopped, and there is nothing to undo
+        payload = FilePayload(
+            workflow_id=workflow_id, version=version, digest=digest, text=text, params=params, file=file, format=format
+        )
+        definition = await load_definition(payload)
+        return await _FileRun(run, steps, tasks, definition, params, platform).result()
+
+    return Handler(FILE_WORKFLOW, run_file, is_workflow=True)
+
+
+class _FileRun:
+    """One attempt of a run."""
+
+    def __init__(
+        self,
+        run: WorkflowRun,
+        steps: StepRunner,
+        tasks: Mapping[str, DeclaredTask],
+        definition: WorkflowDefinition,
+        params: dict[str, Any],
+        platform: str | None,
+    ) -> None:
+        self._run = run
+        self._runner = steps
+        self._tasks = tasks
+        self._definition = definition
+        self._params = params
+        self._platform = platform
+
+    async def result(self) -> Any:
+        """The output of the run. Raises StepFailed, or ExpressionError if the output cannot be evaluated."""
+        with self._run.working():
+            history, job = await self._open_history()
+        states = history.states()
+        self._require_known_kinds(states)
+        self._progress = FileProgress(self._run.attempt, self._definition, states)
+        if job is not None:
+            self._progress.repeat(states.keys() - {step.name for step in job.steps if step.status != "running"})
+        self._steps = FileSteps(self._run, self._runner, history, self._progress)
+        info = RunInfo(id=self._run.attempt.lease.job_id, started_at=history.started_at or 0, platform=self._platform)
+        self._scheduler = RunScheduler(self._definition, self._params, info, states)
+        try:
+            end = await self._run_steps()
+        except BaseException:
+            await self._progress.stop()
+            raise
+        with self._run.working():
+            await self._progress.close()
+        if isinstance(end, WorkflowCompleted):
+            return end.output
+        if end.step is None:
+            raise ExpressionError(end.reason)
+        error = history.error_of(end.step)
+        kind, message = ("", end.reason) if error is None else (error.type, error.message)
+        raise StepFailed.of(end.step, kind, message)
+
+    async def _open_history(self) -> tuple[FileHistory, Job | None]:
+        """What earlier attempts recorded, and the job if there were any; the first one records that the run started."""
+        journal = self._run.journal
+        journal.mark_all_read()
+        history = FileHistory(self._definition, journal.entries)
+        if history.started_at is None:
+            await journal.record(STARTED_KEY, Record(kind="started"))
+            return history, None
+        job = await self._run.store.get(self._run.attempt.lease.job_id)
+        begin = None if job is None else history.next_round_key(job)
+        if begin is not None:
+            await journal.record(begin, Record(kind="round"))
+            history = FileHistory(self._definition, journal.entries)
+        return history, job
+
+    def _require_known_kinds(self, ended: Mapping[str, StepState]) -> None:
+        for step in self._definition.all_steps():
+            if step.id not in ended and step.kind not in self._tasks:
+                raise UnknownHere(UnknownKind.of(step.kind, self._tasks))
+
+    async def _run_steps(self) -> WorkflowCompleted | WorkflowFailed:
+        running: dict[asyncio.Task[StepState], str] = {}
+        waiting: deque[ReadyStep] = deque()
+        try:
+            while True:
+                news = self._scheduler.next()
+                self._progress.ended(news.settled)
+                if news.end is not None:
+                    return news.end
+                waiting += news.ready
+                while waiting and len(running) < MAX_STEPS_AT_ONCE:
+                    ready = waiting.popleft()
+                    running[asyncio.create_task(self._perform(ready))] = ready.id
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(done, key=running.__getitem__):
+                    self._settle(running.pop(task), task.result(), waiting)
+        finally:
+            await cancel_all(running)
+
+    def _settle(self, step_id: str, state: StepState, waiting: deque[ReadyStep]) -> None:
+        self._scheduler.settle(step_id, state)
+        self._progress.ended({step_id: state})
+        if state.status is not StepStatus.FAILED or step_id not in {step.id for step in self._definition.steps}:
+            return
+        while waiting:  # no further step starts after a failure
+            late = waiting.popleft().id
+            self._scheduler.settle(late, skipped(f"Step {step_id} failed."))
+            self._progress.ended({late: self._scheduler.states[late]})
+
+    async def _perform(self, ready: ReadyStep) -> StepState:
+        step, task = ready.step, self._tasks[ready.step.kind]
+        self._progress.started(step, None if ready.items is None else len(ready.items))
+        if ready.items is None:
+            return await self._steps.perform(step, task, ready.input)
+        return await perform_items(self._steps, ready, task, ready.items)
