@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 64 << 20
 _LENGTH = struct.Struct("!I")
 
@@ -59,6 +60,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     disk_files: int = 1024
 
 
+class CompileLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a compiler; None: as in the definition of the language."""
+
+    time_seconds: float | None = None
+    memory_mb: int | None = None
+
+
 class File(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # relative to the program's folder
     data: bytes
@@ -78,10 +86,29 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     stream: bool = False  # send output while the program runs, and all of it again in RunFinished
     collect: tuple[str, ...] = ()  # files to return, by name below the program's folder
     scope: str = ""  # builds are reused within it only: a fast one tells that the same source was compiled before
+    merge_stderr: bool = False  # stderr goes to stdout, in the order in which the program writes
+    interactive: bool = False  # stdin stays open for RunInput, after what `stdin` holds
+    compile_options: tuple[str, ...] = ()  # of those that the language allows
+    compile_limits: CompileLimits = CompileLimits()
 
 
 class RunCancellation(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     id: int
+
+
+class RunInput(msgspec.Struct, frozen=True, kw_only=True, tag="input"):
+    """More standard input of an interactive run. A run that has ended ignores it."""
+
+    id: int
+    data: bytes = b""
+    end: bool = False  # close standard input after this
+
+
+class RunSignal(msgspec.Struct, frozen=True, kw_only=True, tag="signal"):
+    """A signal to the process of the program. A run that has ended ignores it."""
+
+    id: int
+    number: int
 
 
 class StateRequest(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
@@ -98,6 +125,10 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     compiled: bool = False
     pool: int = 0  # size of the warm pool
+    extensions: tuple[str, ...] = ()  # of source files, with the dot
+    own_files: tuple[str, ...] = ()  # names in the program's folder that the language uses itself
+    compile_options: tuple[str, ...] = ()  # allowed in a request; a final * stands for letters, digits and _=.+-
+    example: str = ""  # a program that prints a greeting
 
 
 class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
@@ -109,6 +140,7 @@ class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     reason: str = ""  # why the tier is not better, or why runs are rejected
     languages: tuple[Language, ...] = ()
     missing: dict[str, str] = {}  # languages that failed their self-test, with the reason
+    checking: tuple[str, ...] = ()  # languages whose self-test has not ended yet; their runs wait for it
     slots: int = 0
     running: int = 0
     idle: dict[str, int] = {}  # warm boxes by language
@@ -159,8 +191,24 @@ class RunRejected(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     may_have_run: bool = True  # False: no line of the program was executed
 
 
+_OPTION_REST = re.compile(r"[A-Za-z0-9_=.+-]*")
+
+
+def option_matches(option: str, allowed: str) -> bool:
+    """
+    >>> [option_matches(each, "-D*") for each in ("-DN=3", "-D", "-DX=/etc", "-O2")]
+    [True, True, False, False]
+    >>> option_matches("-O2", "-O2"), option_matches("-O2 ", "-O2"), option_matches("@file", "-O2")
+    (True, False, False)
+    """
+    if not allowed.endswith("*"):
+        return option == allowed
+    start = allowed[:-1]
+    return option.startswith(start) and _OPTION_REST.fullmatch(option[len(start) :]) is not None
+
+
 RunResponse = RunFinished | RunRejected
-ClientMessage = RunRequest | RunCancellation | StateRequest
+ClientMessage = RunRequest | RunCancellation | RunInput | RunSignal | StateRequest
 DaemonMessage = SandboxState | Output | RunFinished | RunRejected
 
 _encoder = msgspec.msgpack.Encoder()

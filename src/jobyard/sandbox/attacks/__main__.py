@@ -15,6 +15,7 @@ from jobyard.sandbox.attacks.runner import (
     AnyAttack,
     AttackReport,
     attack_context,
+    languages_of,
     run_attacks,
     select,
 )
@@ -30,7 +31,9 @@ class SelftestReport(msgspec.Struct, frozen=True, kw_only=True):
 async def run_selftest(tier: Tier | None, without: Layer | None, items: list[AnyAttack]) -> SelftestReport:
     try:
         async with (
-            private_daemon(tier=tier, without=without, slots=CONCURRENT_ATTACKS) as daemon,
+            private_daemon(
+                tier=tier, without=without, slots=CONCURRENT_ATTACKS, languages=languages_of(items)
+            ) as daemon,
             attack_context(daemon.socket, without=without, secret=daemon.secret, is_private=True) as context,
         ):
             if context.state.tier is None:

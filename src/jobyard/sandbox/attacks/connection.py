@@ -20,6 +20,7 @@ Response = TypeVar("Response")
 _decode: Callable[[bytes], p.DaemonMessage] = p.frame_decoder(p.DaemonMessage)
 _CREDENTIALS = struct.Struct("iII")
 READ_BYTES = 1 << 18
+POLL_SECONDS = 0.05
 # Beyond the limits of a run, for compiling and a busy machine.
 RUN_SLACK_SECONDS = 30
 
@@ -47,6 +48,12 @@ class DaemonConnection:
         response: asyncio.Future[p.SandboxState] = self._expect(request_id)
         self.send(p.StateRequest(id=request_id))
         return await _within(seconds, response, "no response")
+
+    async def checked_state(self) -> p.SandboxState:
+        """The state once every language has been tested: until then the daemon itself runs programs and fills pools."""
+        while (state := await self.fetch_state()).checking:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(POLL_SECONDS)
+        return state
 
     async def run(
         self, request: p.RunRequest, on_output: Callable[[p.Output], None] | None = None, seconds: float | None = None

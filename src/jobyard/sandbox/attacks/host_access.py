@@ -18,14 +18,23 @@ ATTACKS = (
         "read /etc/passwd",
         READ
         + """\
-got = attempt("read", lambda: len(read("/etc/passwd").splitlines()))
-if got.startswith("DONE") and int(got[5:]) > 4:
+def users():
+    with open("/etc/passwd", "rb") as file:
+        return " ".join(sorted({line.split(b":")[0].decode() for line in file}))
+
+got = attempt("read", users)
+if got.startswith("DONE") and not set(got.split()[1:]) <= {"box", "nobody", "root"}:
     print("users: ESCAPED")
 attempt("shadow", read, "/etc/shadow")
 attempt("hostname", read, "/etc/hostname")
 attempt("machine", read, "/etc/machine-id")
 """,
-        Expected(prints={"read": f"DONE [0-4]|{ABSENT}", **dict.fromkeys(("shadow", "hostname", "machine"), ABSENT)}),
+        Expected(
+            prints={
+                "read": f"DONE box nobody root|{ABSENT}",
+                **dict.fromkeys(("shadow", "hostname", "machine"), ABSENT),
+            }
+        ),
         without=SHARED,
     ),
     Attack(

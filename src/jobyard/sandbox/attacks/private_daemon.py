@@ -45,13 +45,16 @@ async def private_daemon(
     slots: int | None = None,
     pool: int | None = None,
     languages: Collection[str] = (),
+    file: Path | None = None,
+    options: Sequence[str] = (),
     command: Sequence[str] = (sys.executable,),
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> AsyncIterator[PrivateDaemon]:
     """Start a daemon and stop it at exit. `command` runs Python, maybe as another user who owns `folder`.
 
-    Without `languages` it offers all: testing them takes most of its start.
+    Without `languages` it offers all of `file`, or of the package: testing them takes most of its start. `options` are
+    more words of its command line.
     """
     with tempfile.TemporaryDirectory(prefix="jobyard-private-") as temporary:
         where = folder or Path(temporary)
@@ -62,9 +65,11 @@ async def private_daemon(
         words += ["--slots", str(slots)] if slots is not None else []
         words += ["--pool", str(pool)] if pool is not None else []
         if languages:
+            known = load(file)
             file = Path(temporary) / "languages.yaml"
-            file.write_bytes(msgspec.json.encode({name: load()[name] for name in languages}))
-            words += ["--languages", str(file)]
+            file.write_bytes(msgspec.json.encode({name: known[name] for name in languages}))
+        words += ["--languages", str(file)] if file is not None else []
+        words += options
         secret = secrets.token_hex(16)
         log = Path(temporary) / "log"
         with log.open("wb") as errors:

@@ -54,6 +54,16 @@ def _matches(item: AnyAttack, word: str) -> bool:
     return word.lower() in item.name.lower()
 
 
+def languages_of(items: Sequence[AnyAttack]) -> set[str]:
+    """Languages that a daemon must offer for these attacks. A scenario may use any that an attack uses.
+
+    >>> sorted(languages_of(select(["49", "cpp"])))
+    ['cpp', 'python']
+    """
+    used = ({item.language} if isinstance(item, Attack) else LANGUAGES for item in items)
+    return {BYSTANDER.language}.union(*used)
+
+
 @asynccontextmanager
 async def attack_context(
     socket: Path, *, without: Layer | None = None, secret: str | None = None, is_private: bool = False
@@ -67,6 +77,7 @@ async def attack_context(
 
 async def run_attacks(context: AttackContext, items: Sequence[AnyAttack]) -> AsyncIterator[AttackReport]:
     """Run attacks in this order: one that is harmless to others together with its neighbours, since most only wait."""
+    context.state = await context.connection.checked_state()
     group: list[Attack] = []
     for item in items:
         if isinstance(item, Attack) and not item.with_bystander and context.offers(item.language):

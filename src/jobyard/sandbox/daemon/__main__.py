@@ -77,6 +77,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tier", type=Tier, choices=list(Tier), help="use only this tier, for trials")
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="number of concurrent runs")
     parser.add_argument("--languages", type=Path, help="languages.yaml to use instead of the built-in one")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="offer this language only; repeatable"
+    )
     parser.add_argument("--pool", type=int, help="maximum size of each warm pool")
     parser.add_argument(
         "--allow-uid",
@@ -105,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tier=given.tier,
             slots=given.slots,
             languages=given.languages,
+            only=tuple(given.only),
             pool=given.pool,
             without=tuple(given.without),
         )

@@ -260,6 +260,12 @@ class Box:
             signal.pidfd_send_signal(self.program_pidfd, signal.SIGKILL)
         return True
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process of the program, unless it has ended."""
+        if self.program_pidfd >= 0 and not self._is_reaped and not self._is_killed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.program_pidfd, number)
+
     async def terminate(self) -> None:
         """Kill the box and wait for its end. The end of the init takes everything in its namespace along."""
         if not self._spawned.done():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobyard.sandbox.daemon import languages as definitions
 from jobyard.sandbox.daemon import tiers
-from jobyard.sandbox.daemon.language_selftest import check_languages
-from jobyard.sandbox.daemon.program_run import OnOutput
+from jobyard.sandbox.daemon.language_selftest import check_language
+from jobyard.sandbox.daemon.program_run import OnOutput, RunControl
 from jobyard.sandbox.daemon.supervisor import RunSupervisor
 from jobyard.sandbox.protocol import Fault, Language, RunFinished, RunRejected, RunRequest, SandboxState, Tier
 
@@ -26,6 +27,7 @@ class DaemonOptions:
     tier: Tier | None = None  # only this tier, for tests and trials
     slots: int = 2
     languages: Path | None = None
+    only: tuple[str, ...] = ()  # of the languages; empty: all
     pool: int | None = None  # upper limit for every pool; None: the size in the language definition
     without: tuple[str, ...] = ()  # layers left out, to test the others
 
@@ -33,11 +35,15 @@ class DaemonOptions:
 class SandboxDaemon:
     def __init__(self, options: DaemonOptions) -> None:
         self._options = options
-        self._definitions = definitions.load(options.languages)
+        known = definitions.load(options.languages)
+        self._definitions = {name: known[name] for name in known if name in options.only or not options.only}
         self._supervisor: RunSupervisor | None = None
         self._reason = "the daemon has not started yet"
         self._languages: tuple[Language, ...] = ()
         self._missing: dict[str, str] = {}
+        self._checking: dict[str, asyncio.Future[None]] = {}  # languages that are tested while others are served
+        self._checker: asyncio.Task[None] | None = None
+        self.on_change: set[Callable[[], None]] = set()  # called when the offered languages change
         self._decided = asyncio.Event()  # either there is a supervisor or a reason why there is none
         self._restart: asyncio.Task[None] | None = None
         self._runs = self._faults = 0
@@ -64,7 +70,13 @@ class SandboxDaemon:
         supervisor = previous
         if supervisor is None:
             supervisor = RunSupervisor(runtime, self._definitions, options.slots)
-            self._languages, self._missing = await check_languages(supervisor, self._definitions)
+            self._languages, self._missing = (), {}
+            slow = [name for name, language in self._definitions.items() if language.slow_start]
+            for name in self._definitions:
+                if name not in slow:
+                    await self._check(supervisor, name)
+            self._checking = {name: asyncio.get_running_loop().create_future() for name in slow}
+            self._checker = asyncio.create_task(self._check_slow(slow))
         supervisor.runtime = runtime
         supervisor.offer(self._languages)
         self._reason = reason
@@ -75,6 +87,31 @@ class SandboxDaemon:
         if not runtime.zygote.is_alive:
             self._on_zygote_lost()
         return True
+
+    async def _check(self, supervisor: RunSupervisor, name: str) -> None:
+        found = await check_language(supervisor, name, self._definitions[name])
+        if isinstance(found, Language):
+            order = list(self._definitions)
+            self._languages = tuple(sorted((*self._languages, found), key=lambda each: order.index(each.name)))
+        else:
+            self._missing[name] = found
+
+    async def _check_slow(self, names: list[str]) -> None:
+        """Test these languages beside the runs of others."""
+        for name in names:
+            while True:
+                while (supervisor := self._supervisor) is None:
+                    await self._decided.wait()
+                    await asyncio.sleep(_REPLACE_BACKOFF_S[0])
+                runtime = supervisor.runtime
+                await self._check(supervisor, name)
+                if name not in self._missing or (self._supervisor is supervisor and supervisor.runtime is runtime):
+                    break
+                del self._missing[name]  # the zygote was lost meanwhile, which says nothing about the language
+            self._checking.pop(name).set_result(None)
+            supervisor.offer(self._languages)
+            for notify in list(self.on_change):
+                notify()
 
     async def _open_later(self, tier: Tier | None, previous: RunSupervisor | None) -> None:
         await asyncio.sleep(_RETRY_S)
@@ -100,19 +137,26 @@ class SandboxDaemon:
             await asyncio.sleep(seconds)
         await self._open(tier, supervisor)
 
-    async def run(self, request: RunRequest, on_output: OnOutput | None = None) -> RunFinished | RunRejected:
+    async def run(
+        self, request: RunRequest, on_output: OnOutput | None = None, control: RunControl | None = None
+    ) -> RunFinished | RunRejected:
+        if (check := self._checking.get(request.language)) is not None:
+            await asyncio.wait([check])
         while self._supervisor is None and not self._decided.is_set():
             await self._decided.wait()
         supervisor = self._supervisor
         response: RunFinished | RunRejected
-        if supervisor is None:
+        if supervisor is not None and (why := self._missing.get(request.language)) is not None:
+            fault, message = Fault.UNKNOWN_LANGUAGE, f"language {request.language!r} is not offered here: {why}"
+            response = RunRejected(id=request.id, fault=fault, message=message, may_have_run=False)
+        elif supervisor is None:
             fault = Fault.SANDBOX_UNAVAILABLE
             response = RunRejected(id=request.id, fault=fault, message=self._reason, may_have_run=False)
         else:
-            response = await supervisor.run(request, on_output)
+            response = await supervisor.run(request, on_output, control)
             if isinstance(response, RunRejected) and response.fault is Fault.ZYGOTE_LOST and not response.may_have_run:
                 await self._decided.wait()  # the next zygote can run it
-                response = await (self._supervisor or supervisor).run(request, on_output)
+                response = await (self._supervisor or supervisor).run(request, on_output, control)
         self._runs += 1
         self._faults += isinstance(response, RunRejected)
         return response
@@ -124,6 +168,7 @@ class SandboxDaemon:
             reason=self._reason,
             languages=self._languages if supervisor else (),
             missing=self._missing,
+            checking=tuple(self._checking),
             slots=self._options.slots,
             running=supervisor.running if supervisor else 0,
             idle=supervisor.idle() if supervisor else {},
@@ -132,10 +177,11 @@ class SandboxDaemon:
         )
 
     async def stop(self) -> None:
-        if self._restart is not None:
-            self._restart.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._restart
+        for task in (self._checker, self._restart):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         supervisor, self._supervisor = self._supervisor, None
         self._reason = "the daemon is stopping"
         if supervisor is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ _NETWORK = 0b11  # TCP bind and connect
 _SCOPES = 0b11  # abstract sockets and signals
 
 
-def rules() -> dict[str, Any]:
+def rules(readable: Iterable[str] = ()) -> dict[str, Any]:
     abi = kernel.landlock_abi()
     if abi < 1:
         raise OSError("this kernel has no Landlock")
     library = [path for path in ("/usr/lib", "/lib", "/lib64", "/usr/lib64") if Path(path).exists()]
+    library += readable
     allow = [[path, _READ_FILE | _READ_DIR | _EXECUTE] for path in library]
     allow += [[path, _READ_FILE] for path in ("/dev/urandom", "/dev/random", "/dev/zero", "/etc/ld.so.cache")]
     allow += [["/dev/null", _READ_FILE | _WRITE_FILE]]

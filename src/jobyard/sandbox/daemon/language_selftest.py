@@ -13,23 +13,24 @@ _VERSION_TIMEOUT_S = 10.0
 _LIMITS = Limits(time_seconds=10.0, memory_mb=256)
 
 
-async def check_languages(
-    supervisor: RunSupervisor, definitions: dict[str, LanguageDefinition]
-) -> tuple[tuple[Language, ...], dict[str, str]]:
-    """Return the languages that work, and why the others do not."""
-    found: list[Language] = []
-    missing: dict[str, str] = {}
-    for name, definition in definitions.items():
-        why = supervisor.unsupported_reason(definition) or _missing_tool(definition)
-        if not why:
-            version = await _version(definition)
-            why = await _run_self_test(supervisor, name, definition)
-        if why:
-            missing[name] = why
-        else:
-            size = supervisor.runtime.pool_size(name)
-            found.append(Language(name=name, version=version, compiled=definition.compile is not None, pool=size))
-    return tuple(found), missing
+async def check_language(supervisor: RunSupervisor, name: str, definition: LanguageDefinition) -> Language | str:
+    """Return the language if it works, else why it does not."""
+    why = supervisor.unsupported_reason(definition) or _missing_tool(definition)
+    if why:
+        return why
+    version = await _version(definition)
+    if why := await _run_self_test(supervisor, name, definition):
+        return why
+    return Language(
+        name=name,
+        version=version,
+        compiled=definition.compile is not None,
+        pool=supervisor.runtime.pool_size(name),
+        extensions=definition.extensions,
+        own_files=definition.own_files,
+        compile_options=() if definition.compile is None else definition.compile.options,
+        example=definition.example,
+    )
 
 
 def _missing_tool(definition: LanguageDefinition) -> str:
@@ -43,14 +44,17 @@ def _missing_tool(definition: LanguageDefinition) -> str:
 
 
 async def _version(definition: LanguageDefinition) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *definition.version,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-        cwd="/",
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *definition.version,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            cwd="/",
+        )
+    except OSError:  # runs in this language wait for its test, so it must end
+        return "unknown"
     try:
         async with asyncio.timeout(_VERSION_TIMEOUT_S):
             output, _ = await process.communicate()
@@ -64,7 +68,7 @@ async def _version(definition: LanguageDefinition) -> str:
 async def _run_self_test(supervisor: RunSupervisor, name: str, definition: LanguageDefinition) -> str:
     check = definition.self_test
     request = RunRequest(id=0, language=name, source=check.source.encode(), stdin=check.stdin.encode(), limits=_LIMITS)
-    response = await supervisor.run(request)
+    response = await supervisor.run_self_test(request)
     match response:
         case RunRejected():
             return f"cannot run its self-test: {response.message}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
+
+from jobyard.sandbox.protocol import option_matches
 
 _DEFAULT = Path(__file__).parent.parent / "languages.yaml"
 
@@ -20,12 +23,22 @@ class LanguageSelfTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompileStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # "{options}" stands for the options of the request, "{units}" for all source files
     makes: str  # the output file
     time_seconds: float = 15.0
     memory_mb: int = 512
+    max_time_seconds: float = 60.0  # the most that a request may set
+    max_memory_mb: int = 1024
     processes: int = 32
     disk_mb: int = 64
+    units: tuple[str, ...] = ()  # suffixes of the files of a request that are compiled, too
+    options: tuple[str, ...] = ()  # that a request may pass; a final * stands for letters, digits and _=.+-
+
+    def forbidden_option(self, options: tuple[str, ...]) -> str | None:
+        """The first option that is not allowed."""
+        return next(
+            (option for option in options if not any(option_matches(option, each) for each in self.options)), None
+        )
 
 
 class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,10 +52,26 @@ class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     memory: str = "cgroup"  # or "address_space": its memory can also be limited by RLIMIT_AS
     pool: int = 0  # size of the warm pool
     processes: int = 0  # threads and processes of the language runtime itself
+    files_open: int = 0  # descriptors that it needs for itself
+    extensions: tuple[str, ...] = ()  # of source files; `jobyard run` infers the language from them
+    environment: dict[str, str] = {}  # of compiler and program, besides PATH, HOME, USER and LANG
+    read_only: tuple[str, ...] = ()  # files and folders of the host, as patterns, that all programs can read
+    python_path: tuple[str, ...] = ()  # Python only: folders to import packages from; readable like read_only
+    example: str = ""  # for GET /languages: a program that prints "Hello, world!"
+    slow_start: bool = False  # its self-test takes long: a daemon serves other languages before it ends
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Names in the program's folder that a request must not use for files of its own."""
+        return (self.file,) if self.compile is None else (self.file, self.compile.makes)
 
     @property
     def kind(self) -> str:
         return "driver" if self.start else "exec" if self.run else "python"
+
+
+# Below a top-level folder that belongs neither to programs nor to the kernel; /usr is readable anyway.
+_READABLE = re.compile(r"/(?!(box|dev|proc|sys|run|tmp|usr|drivers)/)[^/]+/[^/].*")
 
 
 class BadLanguages(Exception):
@@ -53,6 +82,17 @@ def load(path: Path | None = None) -> dict[str, LanguageDefinition]:
     where = path or _DEFAULT
     try:
         data: Any = yaml.safe_load(where.read_text())
-        return msgspec.convert(data, dict[str, LanguageDefinition], strict=False)
+        found = msgspec.convert(data, dict[str, LanguageDefinition], strict=False)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise BadLanguages(f"Cannot read languages from {where}: {error}") from error
+    for name, language in found.items():
+        for shown in (*language.read_only, *language.python_path):
+            if not _READABLE.fullmatch(shown) or ".." in shown.split("/"):
+                raise BadLanguages(f"Cannot read languages from {where}: {name}: {shown} cannot be shown to programs.")
+    return found
+
+
+def readable_paths(languages: dict[str, LanguageDefinition]) -> list[str]:
+    """What exists of the paths that the definitions name, for the root of all programs."""
+    patterns = {path for language in languages.values() for path in (*language.read_only, *language.python_path)}
+    return sorted({str(path) for pattern in patterns for path in Path("/").glob(pattern[1:])})

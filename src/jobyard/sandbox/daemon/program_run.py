@@ -22,8 +22,10 @@ OnOutput = Callable[[int, bytes], None]
 _CORES = os.cpu_count() or 1
 _MIN_CPU_CHECK_S = 0.001  # more frequent checks would cost more than the accuracy of the limit is worth
 _EXIT_REPORT_S = 0.05  # without a report by then, the resource usage of a killed program stays unknown
-_END_TIMEOUT_S = 5.0  # a process that SIGKILL does not end must not hold the slot for ever
+_END_TIMEOUT_S = 5.0  # a process that SIGKILL does not end must not hold the slot forever
 _SIGXCPU = 24
+MAX_STREAMED_BYTES = 16 << 20  # standard input of an interactive run, all together
+_MAX_EARLY_SIGNALS = 16
 
 
 @dataclass(kw_only=True)
@@ -79,7 +81,12 @@ class ProgramRun:
         self.completed = CompletedRun()
 
     async def run(
-        self, code: bytes, stdin: bytes, collect_names: tuple[str, ...] = (), max_bytes: int = 0
+        self,
+        code: bytes,
+        stdin: bytes,
+        collect_names: tuple[str, ...] = (),
+        max_bytes: int = 0,
+        control: RunControl | None = None,
     ) -> CompletedRun:
         """Run the program to its end and collect the named files. Raises SpawnFailed, OSError."""
         box = self._box
@@ -109,7 +116,9 @@ class ProgramRun:
             self.started_at = box.ready_at if sends_code_early else time.monotonic_ns()
             self._start_timers()
             code_writer = None if sends_code_early else _PipeWriter(box, "code", code)
-            _PipeWriter(box, "stdin", stdin)
+            writer = _PipeWriter(box, "stdin", stdin, stays_open=control is not None)
+            if control is not None:
+                control.attach(box, writer)
             await self._wait()
             box.drain()
             self._measure()
@@ -220,6 +229,45 @@ class ProgramRun:
             completed.memory_source = "rusage"
 
 
+class RunControl:
+    """Standard input and signals for an interactive run, from its request to its end."""
+
+    def __init__(self) -> None:
+        self._box: Box | None = None
+        self._writer: _PipeWriter | None = None
+        self._data = bytearray()  # arrived before the program started
+        self._is_ended = False
+        self._signals: list[int] = []
+        self._room = MAX_STREAMED_BYTES
+
+    def attach(self, box: Box, writer: _PipeWriter) -> None:
+        self._box, self._writer = box, writer
+        if self._data or self._is_ended:
+            writer.add(bytes(self._data), end=self._is_ended)
+        for number in self._signals:
+            box.send_signal(number)
+
+    def feed(self, data: bytes, *, end: bool) -> bool:
+        """Add standard input. Returns False if it is more than a run may receive."""
+        if self._is_ended:
+            return True
+        self._room -= len(data)
+        if self._room < 0:
+            return False
+        self._is_ended = end
+        if self._writer is None:
+            self._data += data
+        else:
+            self._writer.add(data, end=end)
+        return True
+
+    def send_signal(self, number: int) -> None:
+        if self._box is not None:
+            self._box.send_signal(number)
+        elif len(self._signals) < _MAX_EARLY_SIGNALS:
+            self._signals.append(number)
+
+
 async def _ready(box: Box) -> None:
     try:
         async with asyncio.timeout(SPAWN_TIMEOUT_S):
@@ -231,14 +279,24 @@ async def _ready(box: Box) -> None:
 class _PipeWriter:
     """Writes data to a pipe of the box as it drains, then closes the pipe."""
 
-    def __init__(self, box: Box, name: str, data: bytes) -> None:
+    def __init__(self, box: Box, name: str, data: bytes, *, stays_open: bool = False) -> None:
         self._box, self._name, self._data = box, name, memoryview(data)
+        self._stays_open = stays_open
         self._is_waiting = False
         self.is_broken = False  # the reader closed it before all data was written
         self._write()
 
+    def add(self, data: bytes, *, end: bool) -> None:
+        """Write more. What the program does not read is dropped with the pipe."""
+        self._data = memoryview(bytes(self._data) + data)
+        self._stays_open = self._stays_open and not end
+        if not self._is_waiting:
+            self._write()
+
     def _write(self) -> None:
         descriptor = getattr(self._box, self._name)
+        if descriptor < 0:
+            return  # closed with its box, or by the program
         try:
             while self._data:
                 self._data = self._data[os.write(descriptor, self._data) :]
@@ -250,7 +308,10 @@ class _PipeWriter:
         except OSError:
             self.is_broken = True  # normal for input, which a program need not read; not for code
         if self._is_waiting:
+            self._is_waiting = False
             asyncio.get_running_loop().remove_writer(descriptor)
+        if self._stays_open and not self.is_broken:
+            return
         os.close(descriptor)
         setattr(self._box, self._name, -1)
 

@@ -10,15 +10,34 @@ import stat
 import struct
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
+from signal import Signals
 from typing import cast
 
 import msgspec
 
 from jobyard.sandbox import protocol as p
 from jobyard.sandbox.daemon.daemon import SandboxDaemon
+from jobyard.sandbox.daemon.program_run import RunControl
 
 _CREDENTIALS = struct.Struct("3i")
 _decode: Callable[[bytes], p.ClientMessage] = p.frame_decoder(p.ClientMessage)
+
+
+# That a client may send to a program. Not STOP: a stopped program would only wait for its time limit.
+SIGNALS = frozenset(
+    map(
+        int,
+        (
+            Signals.SIGHUP,
+            Signals.SIGINT,
+            Signals.SIGQUIT,
+            Signals.SIGKILL,
+            Signals.SIGUSR1,
+            Signals.SIGUSR2,
+            Signals.SIGTERM,
+        ),
+    )
+)
 
 
 class SocketInUse(Exception):
@@ -30,6 +49,7 @@ class _ServerProtocol(asyncio.Protocol):
         self._daemon, self._uids = daemon, uids
         self._frames = p.FrameDecoder()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._controls: dict[int, RunControl] = {}  # of the interactive runs
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,7 +61,11 @@ class _ServerProtocol(asyncio.Protocol):
             connection.abort()
             return
         self._transport = connection
-        connection.write(p.encode_frame(self._daemon.state()))
+        self._daemon.on_change.add(self._send_state)
+        self._send_state()
+
+    def _send_state(self) -> None:
+        self._send(self._daemon.state())
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
@@ -58,12 +82,23 @@ class _ServerProtocol(asyncio.Protocol):
                 if message.id in self._tasks:
                     self._reject(message.id, p.Fault.INTERNAL, "a run with this id is in progress")
                     return
+                if message.interactive:
+                    self._controls[message.id] = RunControl()
                 task = asyncio.get_running_loop().create_task(self._run(message))
                 self._tasks[message.id] = task
                 task.add_done_callback(lambda done: self._confirm_cancelled(message.id) if done.cancelled() else None)
             case p.RunCancellation():
                 if (task := self._tasks.get(message.id)) is not None:  # type: ignore[assignment]
                     task.cancel()
+            case p.RunInput():
+                control = self._controls.get(message.id)
+                if control is not None and not control.feed(message.data, end=message.end):
+                    raise p.ProtocolError("more standard input than a run may receive")
+            case p.RunSignal():
+                if message.number not in SIGNALS:
+                    raise p.ProtocolError(f"signal {message.number} cannot be sent")
+                if (control := self._controls.get(message.id)) is not None:
+                    control.send_signal(message.number)
             case p.StateRequest():
                 self._send(msgspec.structs.replace(self._daemon.state(), id=message.id))
 
@@ -77,6 +112,7 @@ class _ServerProtocol(asyncio.Protocol):
     def _confirm_cancelled(self, run_id: int) -> None:
         """Respond for a task that was cancelled before its first line and so could not respond itself."""
         self._tasks.pop(run_id, None)
+        self._controls.pop(run_id, None)
         self._reject(run_id, p.Fault.CANCELLED, "cancelled")
 
     async def _run(self, request: p.RunRequest) -> None:
@@ -85,15 +121,18 @@ class _ServerProtocol(asyncio.Protocol):
 
         response: p.RunResponse
         try:
-            response = await self._daemon.run(request, on_output if request.stream else None)
+            control = self._controls.get(request.id)
+            response = await self._daemon.run(request, on_output if request.stream else None, control)
         except asyncio.CancelledError:
             response = p.RunRejected(id=request.id, fault=p.Fault.CANCELLED, message="cancelled")
         except Exception as error:  # the client waits for a response, whatever the error
             response = p.RunRejected(id=request.id, fault=p.Fault.INTERNAL, message=f"{type(error).__name__}: {error}")
         self._tasks.pop(request.id, None)  # before the response: the client may reuse the id at once
+        self._controls.pop(request.id, None)
         self._send(response)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._daemon.on_change.discard(self._send_state)
         for task in list(self._tasks.values()):
             task.cancel()
 

@@ -17,14 +17,13 @@ from jobyard.sandbox import protocol as p
 from jobyard.sandbox.daemon.box import SpawnFailed
 from jobyard.sandbox.daemon.inside import protocol as wire
 from jobyard.sandbox.daemon.languages import LanguageDefinition
-from jobyard.sandbox.daemon.program_run import BoxDied, CompletedRun, OnOutput, ProgramRun
+from jobyard.sandbox.daemon.program_run import BoxDied, CompletedRun, OnOutput, ProgramRun, RunControl
 from jobyard.sandbox.daemon.tier_runtime import EXEC, TierRuntime
-from jobyard.sandbox.daemon.toolchain import Toolchain
+from jobyard.sandbox.daemon.toolchain import Toolchain, compile_command
 from jobyard.sandbox.daemon.validation import find_problem
 from jobyard.sandbox.daemon.zygote_client import ZygoteClient
 
 _log = logging.getLogger(__name__)
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": wire.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 # A zygote with many namespaces dies slowly and closes its descriptors last. With less time, its loss would be reported
 # as an internal fault.
 _LOSS_TIMEOUT_S = 3.0
@@ -43,7 +42,8 @@ class RunSupervisor:
     def __init__(self, runtime: TierRuntime, languages: dict[str, LanguageDefinition], slots: int) -> None:
         self.runtime, self._languages = runtime, languages
         self._slots = asyncio.Semaphore(slots)
-        self._versions: dict[str, str] = {}  # of the offered languages; empty during their self-test
+        self._versions: dict[str, str] = {}  # of the offered languages; empty until there are any
+        self._being_checked = ""  # the language whose self-test runs
         self._toolchain = Toolchain(self._compile)
         self.running = 0
 
@@ -61,22 +61,37 @@ class RunSupervisor:
         self._versions = {language.name: language.version for language in languages}
         self.runtime.keep_warm(self.runtime.kind_of(name) for name in self._versions)
 
+    async def run_self_test(self, request: p.RunRequest) -> p.RunFinished | p.RunRejected:
+        """Run a program in a language that is not offered yet."""
+        self._being_checked = request.language
+        try:
+            return await self.run(request)
+        finally:
+            self._being_checked = ""
+
     def idle(self) -> dict[str, int]:
         return {name: self.runtime.idle(self.runtime.kind_of(name)) for name in self._versions}
 
-    async def run(self, request: p.RunRequest, on_output: OnOutput | None = None) -> p.RunFinished | p.RunRejected:
+    async def run(
+        self, request: p.RunRequest, on_output: OnOutput | None = None, control: RunControl | None = None
+    ) -> p.RunFinished | p.RunRejected:
         """Run a program. On cancellation it is killed and leaves nothing behind."""
         try:
-            return await self._run(request, on_output)
+            return await self._run(request, on_output, control)
         except RunFailed as error:
             return p.RunRejected(id=request.id, fault=error.fault, message=str(error), may_have_run=error.may_have_run)
 
-    async def _run(self, request: p.RunRequest, on_output: OnOutput | None) -> p.RunFinished:
+    async def _run(
+        self, request: p.RunRequest, on_output: OnOutput | None, control: RunControl | None
+    ) -> p.RunFinished:
         language = self._languages.get(request.language)
-        if language is None or (self._versions and request.language not in self._versions):
+        is_offered = not self._versions or request.language in (*self._versions, self._being_checked)
+        if language is None or not is_offered:
             raise RunFailed(p.Fault.UNKNOWN_LANGUAGE, f"language {request.language!r} is not offered here")
         if why := find_problem(request):
             raise RunFailed(p.Fault.INTERNAL, why)
+        if why := find_unsupported(request, language):
+            raise RunFailed(p.Fault.UNSUPPORTED, why)
         if request.files and not self.runtime.has_folder:
             raise RunFailed(p.Fault.UNSUPPORTED, f"tier {self.runtime.tier} has no folder for files")
         requested_at = time.monotonic()
@@ -88,10 +103,17 @@ class RunSupervisor:
                     return self._not_compiled(request, built.result)
                 requested_at = time.monotonic()
             code = encode_code(language, request, self.runtime, built.program if built else None)
-            kind = self.runtime.kind_of(request.language)
+            kind = EXEC if runs_by_command(language, request) else self.runtime.kind_of(request.language)
             collect = request.collect if self.runtime.has_folder else ()
             completed, setup_ms = await self.run_in_box(
-                kind, code, self._limits(request.limits, language), request.stdin, requested_at, on_output, collect
+                kind,
+                code,
+                self._limits(request.limits, language),
+                request.stdin,
+                requested_at,
+                on_output,
+                collect,
+                control=control if request.interactive else None,
             )
             if not self.runtime.has_folder:
                 why = f"tier {self.runtime.tier} has no folder for files"
@@ -108,7 +130,8 @@ class RunSupervisor:
         step = language.compile
         assert step is not None
         files = [(language.file, request.source, 0o644), *((file.name, file.data, 0o644) for file in request.files)]
-        code = pack(list(step.command), files, rlimits(limits, language, has_group=self.runtime.groups is not None))
+        bounds = rlimits(limits, language, has_group=self.runtime.groups is not None)
+        code = pack(compile_command(step, request), files, bounds, environment=language.environment)
         completed, _ = await self.run_in_box(
             EXEC, code, limits, b"", time.monotonic(), None, (step.makes,), limits.disk_mb << 20
         )
@@ -151,6 +174,7 @@ class RunSupervisor:
         on_output: OnOutput | None = None,
         collect: tuple[str, ...] = (),
         collect_bytes: int = _COLLECT_BYTES,
+        control: RunControl | None = None,
     ) -> tuple[CompletedRun, float]:
         """Run code in a box; also return how long the box took to be ready, in ms."""
         for _ in range(_MAX_DEAD_BOXES):
@@ -162,7 +186,7 @@ class RunSupervisor:
             self.running += 1
             try:
                 run = ProgramRun(box, limits, on_output)
-                completed = await run.run(code, stdin, collect, collect_bytes)
+                completed = await run.run(code, stdin, collect, collect_bytes, control)
             except BoxDied:
                 _log.warning("a box of kind %s died in its pool", kind)
                 continue
@@ -197,21 +221,53 @@ def encode_code(
     """Encode what the box reads from its code pipe."""
     limits = rlimits(request.limits, language, has_group=runtime.groups is not None, has_own_uid=runtime.has_own_uid)
     files = [(file.name, file.data, 0o644) for file in request.files]
-    if language.kind != "exec":
+    if language.kind != "exec" and not runs_by_command(language, request):
         extra = {"args": list(request.args), "file": language.file, "has_folder": runtime.has_folder}
+        extra["merge_stderr"] = request.merge_stderr
         return pack([], files, limits, extra, request.source, as_json=language.kind == "driver")
     if program is not None and language.compile is not None:
         files.insert(0, (language.compile.makes, program, 0o755))
     else:
         files.insert(0, (language.file, request.source, 0o644))
-    return pack([*language.run, *request.args], files, limits)
+    command = [word.replace("{memory_mb}", str(request.limits.memory_mb)) for word in language.run]
+    extra = {"merge_stderr": request.merge_stderr}
+    return pack([*command, *request.args], files, limits, extra, environment=language.environment)
+
+
+def runs_by_command(language: LanguageDefinition, request: p.RunRequest) -> bool:
+    """Whether the language's driver cannot run this: a started runtime cannot exchange its stderr."""
+    return request.merge_stderr and language.kind == "driver"
+
+
+def find_unsupported(request: p.RunRequest, language: LanguageDefinition) -> str:
+    """Return what the language does not allow in the request, or an empty string."""
+    taken = {file.name.partition("/")[0] for file in request.files} & set(language.own_files)
+    if taken:
+        return f"files: {min(taken)!r} is reserved for the program itself"
+    if runs_by_command(language, request) and not language.run:
+        return f"{request.language} cannot merge stderr into stdout"
+    step = language.compile
+    if step is None:
+        return f"{request.language} has no compiler options" if request.compile_options else ""
+    if (option := step.forbidden_option(request.compile_options)) is not None:
+        return f"compiler option {option!r} is not allowed"
+    given = request.compile_limits
+    if given.time_seconds is not None and not 0 < given.time_seconds <= step.max_time_seconds:
+        return f"the compiler may run for at most {step.max_time_seconds:g} s"
+    if given.memory_mb is not None and not 4 <= given.memory_mb <= step.max_memory_mb:
+        return f"the compiler may use at most {step.max_memory_mb} MB"
+    return ""
 
 
 def rlimits(
     limits: p.Limits, language: LanguageDefinition, *, has_group: bool, has_own_uid: bool = True
 ) -> dict[str, int]:
     seconds = limits.cpu_seconds if limits.cpu_seconds is not None else limits.time_seconds * 64
-    found = {"cpu": math.ceil(seconds) + 1, "files_open": limits.files_open, "file_bytes": limits.disk_mb << 20}
+    found = {
+        "cpu": math.ceil(seconds) + 1,
+        "files_open": limits.files_open + language.files_open,
+        "file_bytes": limits.disk_mb << 20,
+    }
     if not has_group:
         found["address_space"] = limits.memory_mb << 20
         if has_own_uid:  # RLIMIT_NPROC counts all processes of the user, so it needs a user of its own
@@ -227,10 +283,11 @@ def pack(
     source: bytes | None = None,
     *,
     as_json: bool = False,
+    environment: dict[str, str] | None = None,
 ) -> bytes:
     head = {
         "argv": argv,
-        "env": _ENVIRONMENT,
+        "env": {**wire.ENVIRONMENT, **(environment or {})},
         "files": [[name, len(data), mode] for name, data, mode in files],
         "limits": limits,
         **(extra or {}),

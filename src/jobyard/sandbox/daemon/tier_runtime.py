@@ -14,7 +14,7 @@ from jobyard.sandbox.daemon import landlock, rootfs, seccomp
 from jobyard.sandbox.daemon.box import Box, SpawnLimits
 from jobyard.sandbox.daemon.box_pool import BoxPool
 from jobyard.sandbox.daemon.cgroups import CgroupManager
-from jobyard.sandbox.daemon.languages import LanguageDefinition
+from jobyard.sandbox.daemon.languages import LanguageDefinition, readable_paths
 from jobyard.sandbox.daemon.zygote_client import ZygoteClient
 from jobyard.sandbox.protocol import Limits, Tier
 
@@ -43,7 +43,8 @@ class TierRuntime:
         self._without = set(without)
         self._max_pool_size = pool
         self._uid_lock: socket.socket | None = None
-        self.zygote = ZygoteClient(groups, self._uids())
+        self._user_ids = self._uids()
+        self.zygote = ZygoteClient(groups, self._user_ids)
         self.kinds = self._kinds()
         self._pools: dict[str, BoxPool] = {}
         self.has_folder = self._has_namespaces
@@ -88,6 +89,8 @@ class TierRuntime:
             has_memory_group=self.groups is not None,
         )
         preload = [module for language in self._languages.values() for module in language.preload]
+        python_path = [path for language in self._languages.values() for path in language.python_path]
+        readable = readable_paths(self._languages)
         return {
             "namespaces": self._has_namespaces,
             "user_namespace": self.tier is Tier.B,
@@ -96,13 +99,14 @@ class TierRuntime:
             "shares_user": not self.has_own_uid,
             "uid": _unprivileged_uid(),  # as seen from outside of the user namespace
             "become": _unprivileged_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
-            "root": rootfs.steps(_drivers()) if self._has_namespaces else [],
+            "root": rootfs.steps(_drivers(), self._user_ids, readable) if self._has_namespaces else [],
             "filters": seccomp.Filters(b"", b"") if "seccomp" in self._without else seccomp.build(rules),
             "pid_in_filter": rules.own_pid_only and "seccomp" not in self._without,
             "has_groups": self.groups is not None,
             "clone_into_group": self.groups is not None and self.groups.version == "v2",
-            "landlock": None if self._has_namespaces else landlock.rules(),
+            "landlock": None if self._has_namespaces else landlock.rules(python_path),
             "preload": preload,
+            "python_path": python_path,
             "kinds": list(self.kinds.values()),
         }
 
@@ -170,5 +174,5 @@ def _unprivileged_uid() -> int:
 
 def _drivers() -> dict[str, str]:
     with contextlib.suppress(OSError):
-        return {path.name: path.read_text() for path in _DRIVERS.iterdir() if path.suffix == ".js"}
+        return {path.name: path.read_text() for path in _DRIVERS.iterdir() if path.suffix in (".js", ".ts")}
     return {}

@@ -73,9 +73,10 @@ class Toolchain:
     async def _build(
         self, key: bytes, definition: LanguageDefinition, step: CompileStep, request: RunRequest
     ) -> BuildResult:
+        given = request.compile_limits
         limits = Limits(
-            time_seconds=step.time_seconds,
-            memory_mb=step.memory_mb,
+            time_seconds=given.time_seconds or step.time_seconds,
+            memory_mb=given.memory_mb or step.memory_mb,
             processes=step.processes,
             output_bytes=_OUTPUT_BYTES,
             disk_mb=step.disk_mb,
@@ -123,10 +124,27 @@ def _size(built: BuildResult) -> int:
     return len(built.program or b"") + len(built.result.stdout) + len(built.result.stderr) + 1024
 
 
+def compile_command(step: CompileStep, request: RunRequest) -> list[str]:
+    """The command for this request: with its options, and its files that are source files."""
+    units = [file.name for file in request.files if file.name.endswith(step.units)] if step.units else []
+    words: list[str] = []
+    for word in step.command:
+        if word == "{options}":
+            words += request.compile_options
+        elif word == "{units}":
+            words += [f"./{name}" for name in units]  # never an option or a response file, whatever the name is
+        else:
+            words.append(word)
+    return words
+
+
 def _key(step: CompileStep, version: str, request: RunRequest) -> bytes:
     digest = hashlib.sha256()
     scope = request.scope.encode("utf-8", "surrogatepass")
-    parts = [scope, version.encode(), *(part.encode() for part in step.command), request.source]
+    parts = [scope, version.encode(), *(part.encode() for part in compile_command(step, request)), request.source]
+    parts.append(
+        repr(request.compile_limits).encode()
+    )  # a compiler that failed for want of memory may succeed with more
     for file in request.files:
         parts += [file.name.encode("utf-8", "surrogatepass"), file.data]
     for part in parts:

@@ -19,9 +19,8 @@ from jobyard.sandbox.daemon.inside import protocol
 
 _START_TIMEOUT_S = 20.0
 SPAWN_TIMEOUT_S: Final = 10.0
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": protocol.PROGRAM_FOLDER, "LANG": "C.UTF-8"}
 _EMPTY_POLL_S = 0.002  # a cgroup empties within about a millisecond of its last process
-_EMPTY_POLLS = 1000  # then it is removed without reuse: waiting for ever would leak the user id
+_EMPTY_POLLS = 1000  # then it is removed without reuse: waiting forever would leak the user id
 _TRIM_AFTER_S = 0.5  # of idleness: until then free cgroups are reused, as removing one takes the kernel milliseconds
 
 
@@ -248,7 +247,7 @@ def _spawn(interpreter: str, script: int, keep: tuple[int, int]) -> subprocess.P
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         pass_fds=keep,
-        env=_ENVIRONMENT,
+        env=protocol.ENVIRONMENT,
         cwd="/",
         start_new_session=True,  # a signal to the daemon's process group must not reach the reaper
     )

@@ -108,6 +108,8 @@ def receive(pipe: int, main: types.ModuleType | None, base_bytes: int) -> Compil
         head["limits"]["address_space"] += base_bytes  # in use before the program starts
     for name, value in head["limits"].items():
         resource.setrlimit(_LIMITS[name], (value, value))
+    if head.get("merge_stderr"):
+        os.dup2(1, 2)
     if main is None:
         _execute(head["argv"], head["env"])
     assert main is not None

@@ -31,3 +31,11 @@ EXIT_FRAME: Final = struct.Struct("<cIiiqqq")
 CODE_HEAD: Final = struct.Struct("<I")
 
 PROGRAM_FOLDER: Final = "/box"
+USER: Final = "box"
+ENVIRONMENT: Final = {
+    "PATH": "/usr/bin:/bin",
+    "HOME": PROGRAM_FOLDER,
+    "USER": USER,
+    "LOGNAME": USER,
+    "LANG": "C.UTF-8",
+}

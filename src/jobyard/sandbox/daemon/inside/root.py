@@ -41,6 +41,7 @@ def _bind(target: str, source: str) -> None:
 
 
 def _bind_file(target: str, source: str) -> None:
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
     os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     kernel.mount(source, target, "", kernel.MS_BIND)
     kernel.restrict_mount(target, _QUIET)

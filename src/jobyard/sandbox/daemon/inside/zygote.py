@@ -89,9 +89,10 @@ def _set_up(config: dict[str, Any], control: socket.socket) -> socket.socket | N
         namespace_pool = namespace_pools.start_namespace_pool(control, reuse_networks=bool(zygote_filter))
         # The handler does nothing: Python then writes a byte to the descriptor that the zygote polls.
         signal.signal(signal.SIGCHLD, lambda *_: None)
+    sys.path += config["python_path"]
     _preload(config["preload"])
     program.prepare_python()
-    for name in ("root", "preload", "groups"):
+    for name in ("root", "preload", "python_path", "groups"):
         del config[name]  # a box that freed them would copy their pages
     config["base_bytes"] = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     for name in [name for name in sys.modules if name.startswith("jobyard")]:
