@@ -1,0 +1,1 @@
+"""Fakes of the systems that jobyard talks to, for demonstrations and tests."""

@@ -1,0 +1,1 @@
+"""The GitHub runner manager: webhook events in, just-in-time runners out."""

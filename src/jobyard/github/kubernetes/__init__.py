@@ -1,0 +1,1 @@
+"""The launcher for Kubernetes: each runner is a pod with a secret."""
