@@ -1,0 +1,1 @@
+"""The dashboard: its page, scripts and style sheets."""

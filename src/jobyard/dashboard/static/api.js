@@ -1,0 +1,122 @@
+// Requests to the API of this server, and its problem documents as errors.
+
+import {parse, stringify} from "./json.js";
+import {setServerTime} from "./times.js";
+
+export class ApiError extends Error {
+	/**
+	 * @param {number} status 0: the server did not answer
+	 * @param {{title?: string, detail?: string, code?: string, errors?: {pointer: string, detail: string}[]}} problem
+	 * @param {string} requestId
+	 */
+	constructor(status, problem, requestId) {
+		super(problem.detail || problem.title || `HTTP ${status}`);
+		this.status = status;
+		this.title = problem.title || "Error";
+		this.code = problem.code || "";
+		this.errors = problem.errors ?? [];
+		this.requestId = requestId;
+	}
+}
+
+let csrfToken = "";
+// Counts the logins: an answer to a request of an earlier session says nothing about this one.
+let session = 0;
+/** @type {() => void} */
+let onUnauthorized = () => {};
+
+/** @param {string} token */
+export function setCsrfToken(token) {
+	csrfToken = token;
+}
+
+/** @param {() => void} listener called when the session is over */
+export function whenUnauthorized(listener) {
+	onUnauthorized = listener;
+}
+
+export function beginSession() {
+	session += 1;
+}
+
+/**
+ * A path of the API, relative to the page, so that a path prefix of a proxy is kept.
+ * @param {TemplateStringsArray} strings
+ * @param {...(string | number | null)} names
+ */
+export function path(strings, ...names) {
+	return strings.reduce((made, text, i) => made + text + (i < names.length ? encodeURIComponent(String(names[i])) : ""), "");
+}
+
+/** @param {Record<string, string | number | boolean | null | undefined | readonly string[]>} params */
+export function query(params) {
+	const found = new URLSearchParams();
+	for (const [name, value] of Object.entries(params)) {
+		if (value === null || value === undefined || value === "") continue;
+		for (const each of Array.isArray(value) ? value : [value]) found.append(name, String(each));
+	}
+	const text = found.toString();
+	return text ? `?${text}` : "";
+}
+
+/**
+ * @param {string} method
+ * @param {string} url
+ * @param {unknown} [body]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function request(method, url, body, signal) {
+	const started = session;
+	const response = await send(method, url, body, signal);
+	const text = await response.text();
+	const date = response.headers.get("date");
+	// The header has whole seconds: half a second is added on average.
+	if (date) setServerTime(new Date(Date.parse(date) + 500).toISOString());
+	if (response.ok) return text && (response.headers.get("content-type") ?? "").includes("json") ? parse(text) : text;
+	throw failure(response, text, started);
+}
+
+/**
+ * @param {string} method
+ * @param {string} url
+ * @param {unknown} [body]
+ * @param {AbortSignal} [signal]
+ */
+export async function send(method, url, body, signal) {
+	/** @type {Record<string, string>} */
+	const headers = {};
+	if (method !== "GET" && csrfToken) headers["X-CSRF-Token"] = csrfToken;
+	if (body !== undefined) headers["Content-Type"] = "application/json";
+	const init = {method, headers, signal, body: body === undefined ? undefined : stringify(body), credentials: /** @type {const} */ ("same-origin")};
+	try {
+		return await fetch(url, init);
+	} catch (error) {
+		if (error instanceof DOMException && error.name === "AbortError") throw error;
+		throw new ApiError(0, {title: "The server does not answer", detail: "It is down, or the connection is lost. Try again in a moment."}, "");
+	}
+}
+
+/**
+ * @param {Response} response
+ * @param {string} text
+ * @param {number} [started] the session of the request
+ */
+export function failure(response, text, started = session) {
+	let problem = {};
+	try {
+		const found = parse(text);
+		// Routes under /api/v2 wrap their errors.
+		problem = found.error ? {...found.error, detail: found.error.message} : found;
+	} catch {
+		problem = {title: `HTTP ${response.status}`};
+	}
+	const error = new ApiError(response.status, problem, response.headers.get("request-id") ?? "");
+	if (response.status === 401 && started === session) onUnauthorized();
+	return error;
+}
+
+/** @param {string} url @param {AbortSignal} [signal] @returns {Promise<any>} */
+export const get = (url, signal) => request("GET", url, undefined, signal);
+/** @param {string} url @param {unknown} [body] @returns {Promise<any>} */
+export const post = (url, body) => request("POST", url, body);

@@ -1,0 +1,52 @@
+// A number that is edited in place: click, number, Enter; Esc restores it.
+
+import {perform, update} from "./app.js";
+import {h} from "./dom.js";
+import {icon} from "./icons.js";
+import {count} from "./numbers.js";
+
+/** What is being edited. @type {{id: string, text: string} | null} */
+let editing = null;
+
+/**
+ * @param {{id: string, label: string, value: number | null, canEdit: boolean, none?: string, save: (value: number | null) => Promise<unknown>}} options
+ *   `none`: the words for no limit, which an empty field means; without it a number is required.
+ */
+export function editNumber(options) {
+	const {id, value} = options;
+	const words = value === null ? (options.none ?? "none") : count(value);
+	if (!options.canEdit) return h("span", null, words);
+	if (editing?.id !== id) {
+		return h("button", {class: "edit", type: "button", "aria-label": `${options.label}: ${words}. Edit`, onclick: () => begin(id, value)}, words, icon("edit"));
+	}
+	const draft = editing.text.trim();
+	const number = draft === "" ? null : Number(draft);
+	const isValid = number === null ? options.none !== undefined : Number.isInteger(number) && number >= 0;
+	const save = async () => {
+		if (!isValid) return;
+		editing = null;
+		update();
+		if (number !== value) await perform(() => options.save(number), `${options.label}: ${number === null ? (options.none ?? "none") : count(number)}.`);
+	};
+	return h(
+		"span",
+		{class: "edit-field"},
+		h("input", {
+			"aria-label": options.label, value: editing.text, inputmode: "numeric", placeholder: options.none ?? "", "aria-invalid": String(!isValid),
+			mount: (/** @type {HTMLInputElement} */ field) => queueMicrotask(() => { field.focus(); field.select(); }),
+			oninput: (/** @type {InputEvent} */ event) => { if (editing) editing.text = /** @type {HTMLInputElement} */ (event.target).value; update(); },
+			onkeydown: (/** @type {KeyboardEvent} */ event) => {
+				if (event.key === "Enter") void save();
+				if (event.key === "Escape") { editing = null; update(); }
+			},
+		}),
+		h("button", {class: "small primary", type: "button", disabled: !isValid, onclick: save}, "Save"),
+		h("small", null, `was ${words}`),
+	);
+}
+
+/** @param {string} id @param {number | null} value */
+function begin(id, value) {
+	editing = {id, text: value === null ? "" : String(value)};
+	update();
+}

@@ -1,0 +1,58 @@
+// JSON for reading: coloured, exact integers, hidden values marked, and large values cut.
+
+import {h} from "./dom.js";
+
+/** @typedef {import("./types.d.ts").Content} Content */
+
+// Names whose values are not shown, also if the server sent them.
+const SECRET = /(pass(word|wd|phrase)?|secret|token|api[_-]?key|credential|private[_-]?key|authorization)$/i;
+const HIDDEN = "•••••• hidden";
+const MAX_LINES = 400;
+const MAX_TEXT = 4000;
+
+/** @param {unknown} value */
+export function jsonView(value) {
+	const budget = {lines: MAX_LINES};
+	return h("pre", {class: "block json", tabindex: "0", role: "group", "aria-label": "JSON"}, lines(value, "", budget), budget.lines <= 0 ? h("span", {class: "faint"}, "\n… copy it to see the rest") : null);
+}
+
+/** @param {string} name @param {unknown} value */
+export function isSecret(name, value) {
+	return SECRET.test(name) && value !== null && typeof value !== "object" && typeof value !== "boolean";
+}
+
+/** The value with hidden parts, for copying. @param {unknown} value @returns {unknown} */
+export function withoutSecrets(value) {
+	if (Array.isArray(value)) return value.map(withoutSecrets);
+	if (value === null || typeof value !== "object") return value;
+	return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, isSecret(key, each) ? HIDDEN : withoutSecrets(each)]));
+}
+
+/**
+ * @param {unknown} value
+ * @param {string} indent
+ * @param {{lines: number}} budget
+ * @returns {Content}
+ */
+function lines(value, indent, budget) {
+	budget.lines -= 1;
+	if (budget.lines <= 0) return null;
+	if (value === null || typeof value !== "object") return scalar(value);
+	const isList = Array.isArray(value);
+	const entries = Object.entries(value);
+	if (!entries.length) return isList ? "[]" : "{}";
+	const inner = `${indent}  `;
+	return [
+		isList ? "[" : "{",
+		entries.map(([key, each], i) => budget.lines <= 0 ? null : ["\n", inner, isList ? null : [h("span", {class: "key"}, JSON.stringify(key)), ": "], !isList && isSecret(key, each) ? h("span", {class: "faint"}, HIDDEN) : lines(each, inner, budget), i < entries.length - 1 ? "," : ""]),
+		"\n",
+		indent,
+		isList ? "]" : "}",
+	];
+}
+
+/** @param {unknown} value */
+function scalar(value) {
+	if (typeof value === "string") return value.length > MAX_TEXT ? `${JSON.stringify(value.slice(0, MAX_TEXT))}…` : JSON.stringify(value);
+	return h("span", {class: "literal"}, String(value));
+}

@@ -1,0 +1,77 @@
+// Workers: their slots, what each of them runs, and those that were lost.
+
+import {get, path, post} from "../api.js";
+import {may, perform} from "../app.js";
+import {ask} from "../dialogs.js";
+import {h} from "../dom.js";
+import {count, counted, size} from "../numbers.js";
+import {link} from "../router.js";
+import {command, empty, limitBar, moment, table, tail} from "../widgets.js";
+
+/** @typedef {import("../types.d.ts").Worker} Worker */
+
+const SHOWN_JOBS = 3;
+
+/** @returns {import("../types.d.ts").Page} */
+export function open() {
+	/** @type {Worker[]} */
+	let workers = [];
+	return {
+		title: () => [["Workers"]],
+		refreshSeconds: 2,
+		stream: "?type=started&type=completed&type=failed&type=queue",
+		async load() {
+			workers = (await get("v1/workers?jobs=true&lost=true")).items;
+		},
+		onEvent: () => true,
+		view() {
+			const live = workers.filter((each) => !each.is_lost);
+			const slots = live.reduce((sum, each) => sum + each.concurrency, 0);
+			const busy = live.reduce((sum, each) => sum + (each.running ?? 0), 0);
+			return h(
+				"section",
+				{class: "card", key: "workers"},
+				h("header", null, h("h2", null, counted(live.length, "worker")), h("small", null, live.length ? `${count(busy)} of ${counted(slots, "slot")} in use` : ""), workers.length > live.length ? h("small", {class: "amber"}, `${workers.length - live.length} lost in the last hour`) : null),
+				workers.length
+					? table({
+							label: "Workers", class: "tall", rows: workers, key: (worker) => worker.id, rowClass: (worker) => (worker.is_lost ? "lost" : ""),
+							columns: [
+								{title: "Worker", phone: "title", cell: (worker) => [h("span", {class: "name"}, worker.id), h("small", {class: worker.is_lost ? "amber" : undefined}, worker.is_lost ? "Lost: its jobs were given to others" : worker.quiet ? "Quiet: takes no more jobs" : "Takes jobs")]},
+								{title: "Host", cell: (worker) => [h("span", null, worker.host), h("small", null, `process ${worker.pid}`)]},
+								{title: "Queues", class: "fold", cell: (worker) => (worker.queues.length ? worker.queues.map((queue, i) => [i ? ", " : "", h("a", {href: link("queues", queue)}, queue)]) : h("span", {class: "faint"}, "all"))},
+								{title: "Slots", class: "number", phone: "side", cell: (worker) => `${count(worker.running)} of ${count(worker.concurrency)}`},
+								{title: "", name: "Share of the slots", cell: (worker) => limitBar(worker.running, worker.concurrency)},
+								{title: "Runs now", class: "clip", phone: "below", cell: runs},
+								{title: "CPU", class: "number", cell: (worker) => (typeof worker.cpu_percent === "number" ? `${Math.round(worker.cpu_percent)} %` : "–")},
+								{title: "Memory", class: "number", cell: (worker) => size(worker.memory_bytes)},
+								{title: "Finished", class: "number", cell: (worker) => [count(Object.values(worker.finished_per_minute).reduce((a, b) => a + b, 0)), h("span", {class: "faint"}, " /min")]},
+								{title: "Seen", class: "number", phone: "under", cell: (worker) => h("span", {class: worker.is_lost ? "amber" : "faint"}, moment(worker.seen_at))},
+								{title: "", name: "Actions", class: "number", phone: "under-side", cell: actions},
+							],
+						})
+					: empty("No worker is running, so no job starts.", "Start one:", command("jobyard worker")),
+			);
+		},
+	};
+}
+
+/** @param {Worker} worker */
+function runs(worker) {
+	const jobs = worker.jobs ?? [];
+	if (!jobs.length) return h("span", {class: "faint"}, worker.running ? counted(worker.running, "job") : "nothing");
+	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), (worker.running ?? 0) > SHOWN_JOBS ? h("span", {class: "faint"}, ` and ${count((worker.running ?? 0) - Math.min(SHOWN_JOBS, jobs.length))} more`) : ""];
+}
+
+/** @param {Worker} worker */
+function actions(worker) {
+	if (!may("operate") || worker.is_lost) return null;
+	const stop = () => ask({
+		title: `Stop ${worker.id}`, confirm: "Stop the worker", isDangerous: true,
+		body: () => h("p", null, `It takes no more jobs, finishes ${counted(worker.running ?? 0, "running job")} and exits. A supervisor may start another one.`),
+		submit: () => perform(() => post(path`v1/workers/${worker.id}/stop`), `${worker.id} stops.`),
+	});
+	return [
+		worker.quiet ? null : h("button", {class: "small quiet", type: "button", onclick: () => perform(() => post(path`v1/workers/${worker.id}/quiet`), `${worker.id} takes no more jobs.`)}, "Quiet"),
+		h("button", {class: "small quiet danger", type: "button", onclick: stop}, "Stop…"),
+	];
+}
