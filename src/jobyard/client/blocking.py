@@ -6,10 +6,10 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from jobyard.api.schemas.jobs import JobRequest, JobView
+from jobyard.api.schemas.jobs import ExplanationView, JobRequest, JobView
 from jobyard.client.client import PATIENCE_SECONDS, TIMEOUT_SECONDS, Client
 from jobyard.client.jobs import RemoteJob
-from jobyard.domain.job_options import JobOptions
+from jobyard.domain.job_options import JobOptions, Seconds
 from jobyard.errors import JobyardError
 from jobyard.operations.loop_thread import LoopThread
 
@@ -59,17 +59,35 @@ class BlockingJob:
         self.id = job.id
         self.created = job.created
 
+    def result(self, timeout: Seconds | None = None) -> Any:
+        return self._client.wait(self._job.result(timeout))
+
+    def wait(self, timeout: Seconds | None = None) -> JobView:
+        return self._client.wait(self._job.wait(timeout))
+
     def info(self) -> JobView:
         return self._client.wait(self._job.info())
 
-    def result(self, timeout: float | None = None) -> Any:
-        return self._client.wait(self._job.result(timeout))
+    def explain(self) -> ExplanationView:
+        return self._client.wait(self._job.explain())
 
     def cancel(self, reason: str = "") -> None:
         self._client.wait(self._job.cancel(reason))
 
-    def signal(self, name: str, data: Any = None) -> bool:
-        return self._client.wait(self._job.signal(name, data))
+    def retry(self) -> None:
+        self._client.wait(self._job.retry())
+
+    def delete(self) -> None:
+        self._client.wait(self._job.delete())
+
+    def run_now(self) -> None:
+        self._client.wait(self._job.run_now())
+
+    def prioritise(self, priority: int) -> None:
+        self._client.wait(self._job.prioritise(priority))
+
+    def signal(self, name: str, data: Any = None, *, signal_id: str | None = None) -> bool:
+        return self._client.wait(self._job.signal(name, data, signal_id=signal_id))
 
     def __repr__(self) -> str:
         return f"<BlockingJob {self.id}>"
@@ -123,7 +141,10 @@ class BlockingClient:
         found = self.wait(self.client.enqueue_many(jobs))
         return [BlockingJob(self, each) if isinstance(each, RemoteJob) else each for each in found]
 
-    job = waits(Client.job)
+    def job_handle(self, job_id: str) -> BlockingJob:
+        return BlockingJob(self, self.client.job_handle(job_id))
+
+    get = waits(Client.get)
     result = waits(Client.result)
     end = waits(Client.end)
     page = waits(Client.page)
@@ -166,6 +187,18 @@ class BlockingClient:
     next_of_schedule = waits(Client.next_of_schedule)
     next_of_cron = waits(Client.next_of_cron)
     schedule_history = walks(Client.schedule_history)
+
+    runner_jobs = walks(Client.runner_jobs)
+    runner_job = waits(Client.runner_job)
+    runner_pods = walks(Client.runner_pods)
+    runner_orgs = waits(Client.runner_orgs)
+    requeue_runner_job = waits(Client.requeue_runner_job)
+
+    workflows = waits(Client.workflows)
+    run_workflow = waits(Client.run_workflow)
+    workflow_run = waits(Client.workflow_run)
+    cancel_workflow = waits(Client.cancel_workflow)
+    history = walks(Client.history)
 
     me = waits(Client.me)
     tokens = waits(Client.tokens)

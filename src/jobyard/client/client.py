@@ -7,14 +7,25 @@ from jobyard.client.events import EventEndpoints
 from jobyard.client.jobs import JobEndpoints
 from jobyard.client.programs import ProgramEndpoints
 from jobyard.client.queues import QueueEndpoints
+from jobyard.client.runners import RunnerEndpoints
 from jobyard.client.schedules import ScheduleEndpoints
 from jobyard.client.transport import Transport
+from jobyard.client.workflows import WorkflowEndpoints
 
 TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
 
 
-class Client(JobEndpoints, QueueEndpoints, ScheduleEndpoints, AccessEndpoints, EventEndpoints, ProgramEndpoints):
+class Client(
+    JobEndpoints,
+    QueueEndpoints,
+    ScheduleEndpoints,
+    RunnerEndpoints,
+    WorkflowEndpoints,
+    AccessEndpoints,
+    EventEndpoints,
+    ProgramEndpoints,
+):
     """`async with Client("https://jobs.example.org") as client: job = await client.enqueue("send_mail", {...})`.
 
     The token is `token`, or read from JOBYARD_TOKEN or JOBYARD_TOKEN_FILE. `timeout`: seconds for one request.

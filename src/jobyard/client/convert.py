@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from jobyard.api.schemas.jobs import ExplanationView, JobSummary, JobView
 from jobyard.api.schemas.queues import GroupView, QueueView, WorkerView
 from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Cause, Explanation
-from jobyard.domain.instant import FOREVER, Instant, instant, rfc3339
+from jobyard.domain.instant import FOREVER, Instant, as_instant, instant, rfc3339
 from jobyard.domain.job import AttemptError, Job, LogLine, Progress, QueueSettings, State, Step
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.ports.admin_store import Filter, GroupInfo, QueueInfo
@@ -37,8 +38,10 @@ class RawPage(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | UnsetType = UNSET
 
 
-def time(text: str | None) -> Instant | None:
-    return None if text is None else instant(text)
+def time(moment: str | datetime | None) -> Instant | None:
+    if moment is None:
+        return None
+    return instant(moment) if isinstance(moment, str) else as_instant(moment)
 
 
 def job_of(view: RawSummary | RawJob) -> Job:
@@ -48,7 +51,7 @@ def job_of(view: RawSummary | RawJob) -> Job:
         fields["tags"] = (*view.tags, SUBMITTED_BY + view.submitted_by)
     has_result = bytes(view.result) != NULL or view.state is State.COMPLETED
     fields["result"] = view.result.copy() if has_result else None
-    fields["run_at"] = FOREVER if view.run_at is None else instant(view.run_at)
+    fields["run_at"] = FOREVER if view.run_at is None else as_instant(view.run_at)
     for name in ("created_at", "started_at", "finished_at"):
         fields[name] = time(getattr(view, name))
     fields["progress"] = None if view.progress is None else Progress(**_timed(view.progress))
@@ -67,6 +70,7 @@ def queue_of(view: QueueView) -> QueueInfo:
     if view.declared_settings is not None:
         fields["declared_settings"] = QueueSettings(**_fields(view.declared_settings))
     fields |= {name: fields[name] or 0 for name in QUEUE_COUNTS}  # null: not for this token
+    fields["removed_by_cap_at"] = time(view.removed_by_cap_at)
     del fields["finished_per_minute"]  # part of the workers here
     return QueueInfo(**fields)
 
@@ -76,7 +80,11 @@ def group_of(view: GroupView) -> GroupInfo:
 
 
 def worker_of(view: WorkerView) -> WorkerInfo:
-    return WorkerInfo(**_timed(view))
+    counts = {"running": view.running or 0, "completed": view.completed or 0}  # null: not for this token
+    measured = {name: getattr(view, name) or 0 for name in ("memory_bytes", "cpu_seconds", "cpu_percent")}
+    fields = _timed(view) | counts | measured
+    # A server tells more of a worker than a store does.
+    return WorkerInfo(**{name: fields[name] for name in WorkerInfo.__struct_fields__ if name in fields})
 
 
 def explanation_of(view: ExplanationView) -> Explanation:
@@ -95,7 +103,7 @@ def entry_of(view: AuditView) -> AuditEntry:
 def conditions_of(where: Filter) -> dict[str, Any]:
     """The filter as a query of a list, without its ids."""
     query = {name: getattr(where, name) for name in ("queue", "group", "kind", "tag", "unique_key", "text")}
-    query["state"] = where.states or ()
+    query |= {"state": where.states or (), "payload": where.payload}
     for name in ("created_after", "created_before"):
         value = getattr(where, name)
         query[name] = None if value is None else rfc3339(value)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import msgspec
 
 from jobyard import errors
 from jobyard.errors import JobyardError
+
+
+class EnvelopeProblem(msgspec.Struct, frozen=True):
+    """An error below `/api/v2`."""
+
+    code: str
+    message: str
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    error: EnvelopeProblem
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +65,17 @@ def class_of(code: str, status: int) -> type[JobyardError]:
     return CLASSES.get(code) or BY_STATUS.get(status, JobyardError)
 
 
+def _problem(content: bytes) -> ProblemDetails:
+    try:
+        found = msgspec.json.decode(content, type=Envelope).error
+    except msgspec.ValidationError:
+        return msgspec.json.decode(content, type=ProblemDetails)
+    return ProblemDetails(code=found.code, detail=found.message)
+
+
 def error_of(status: int, content: bytes, url: str) -> JobyardError:
     try:
-        problem = msgspec.json.decode(content, type=ProblemDetails)
+        problem = _problem(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # From a proxy, or from another kind of server.
         if status in (401, 403, 429, 503):
@@ -62,4 +83,7 @@ def error_of(status: int, content: bytes, url: str) -> JobyardError:
         return errors.ServerUnavailable(
             f"{url} responded with status {status}, and not as a jobyard server does. Check the URL."
         )
-    return class_of(problem.code, status)(problem.detail or problem.title)
+    detail = problem.detail or problem.title
+    if problem.code == errors.NotFound.code and urlsplit(url).path:
+        detail += " Check the path in the server URL."
+    return class_of(problem.code, status)(detail)

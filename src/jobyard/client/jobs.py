@@ -17,7 +17,7 @@ from jobyard.client.errors import class_of
 from jobyard.client.requests import job_request
 from jobyard.client.transport import Transport, as_query, pause
 from jobyard.domain.job import State
-from jobyard.domain.job_options import JobOptions
+from jobyard.domain.job_options import JobOptions, Seconds, seconds_of
 from jobyard.errors import JobyardError
 from jobyard.operations.queries import not_completed, not_ready
 from jobyard.ports.admin_store import Action
@@ -36,18 +36,45 @@ class RemoteJob:
         self.id = job_id
         self.created = created
 
-    async def info(self) -> schemas.JobView:
-        return await self._jobs.job(self.id)
-
-    async def result(self, timeout: float | None = None) -> Any:
+    async def result(self, timeout: Seconds | None = None) -> Any:
         """The result. Raises JobFailed, JobTimedOut, JobCancelled, or ResultNotReady after the timeout."""
         return await self._jobs.result(self.id, timeout)
 
+    async def wait(self, timeout: Seconds | None = None) -> schemas.JobView:
+        """Wait until the job is final, however it ended. Raises ResultNotReady."""
+        return await self._jobs.end(self.id, timeout)
+
+    async def info(self) -> schemas.JobView:
+        """The job as it is now: state, attempts, errors, progress, log. Raises JobNotFound."""
+        return await self._jobs.get(self.id)
+
+    async def explain(self) -> schemas.ExplanationView:
+        """Why the job is waiting."""
+        return await self._jobs.explain(self.id)
+
     async def cancel(self, reason: str = "") -> None:
+        """Cancel the job; a running attempt is asked to stop. Raises NotPossible if the job is final."""
         await self._jobs.cancel(self.id, reason)
 
-    async def signal(self, name: str, data: Any = None) -> bool:
-        return await self._jobs.signal(self.id, name, data)
+    async def retry(self) -> None:
+        """Run the job again. Raises NotPossible unless it failed or was cancelled."""
+        await self._jobs.retry(self.id)
+
+    async def delete(self) -> None:
+        """Remove the job. Raises NotPossible while it is running."""
+        await self._jobs.delete(self.id)
+
+    async def run_now(self) -> None:
+        """Make the job due if it waits for its time. Raises NotPossible if it is not delayed."""
+        await self._jobs.run_now(self.id)
+
+    async def prioritise(self, priority: int) -> None:
+        """Change the priority of the job while it waits."""
+        await self._jobs.prioritise(self.id, priority)
+
+    async def signal(self, name: str, data: Any = None, *, signal_id: str | None = None) -> bool:
+        """Wake the job if it waits for this signal, else keep the signal until it does. True: it woke."""
+        return await self._jobs.signal(self.id, name, data, signal_id=signal_id)
 
     def __repr__(self) -> str:
         return f"<RemoteJob {self.id}>"
@@ -80,19 +107,25 @@ class JobEndpoints:
 
     # Read
 
-    async def job(self, job_id: str) -> schemas.JobView:
+    def job_handle(self, job_id: str) -> RemoteJob:
+        """A handle of a job that was enqueued before."""
+        return RemoteJob(self, job_id, created=False)
+
+    async def get(self, job_id: str) -> schemas.JobView:
+        """A job as it is now: payload and result as data, times as datetime. Raises JobNotFound."""
         return await self._transport.call("GET", path("v1", "jobs", job_id), schemas.JobView)
 
-    async def result(self, job_id: str, timeout: float | None = None) -> Any:
+    async def result(self, job_id: str, timeout: Seconds | None = None) -> Any:
         """Wait for the result, also through restarts of the server that are shorter than `patience`."""
         job = await self.end(job_id, timeout)
         if job.state is State.COMPLETED:
             return job.result
         raise not_completed(job)
 
-    async def end(self, job_id: str, timeout: float | None = None) -> schemas.JobView:
-        """Wait until the job is final. Raises ResultNotReady after the timeout."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    async def end(self, job_id: str, timeout: Seconds | None = None) -> schemas.JobView:
+        """Wait until the job is final, however it ended. Raises ResultNotReady after the timeout."""
+        seconds = seconds_of(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
         early = 0
         while True:
             started = time.monotonic()
@@ -103,7 +136,7 @@ class JobEndpoints:
                 return job
             now = time.monotonic()
             if deadline is not None and now >= deadline:
-                raise not_ready(job_id, timeout)
+                raise not_ready(job_id, seconds, job.state)
             # The response came early: too many requests wait already, or the server is stopping. Poll with a backoff.
             early = early + 1 if now - started < wait / 2 else 0
             if early:
@@ -151,20 +184,27 @@ class JobEndpoints:
         return await self._change(job_id, "cancel", schemas.ReasonRequest(reason=reason))
 
     async def retry(self, job_id: str) -> schemas.JobView:
+        """Run the job again. Raises NotPossible unless it failed or was cancelled."""
         return await self._change(job_id, "retry")
 
     async def run_now(self, job_id: str) -> schemas.JobView:
+        """Make a job that waits for its time due. Raises NotPossible if it is not delayed."""
         return await self._change(job_id, "run-now")
 
     async def prioritise(self, job_id: str, priority: int) -> schemas.JobView:
+        """Change the priority of a job that waits."""
         return await self._change(job_id, "prioritise", schemas.PriorityRequest(priority=priority))
 
     async def delete(self, job_id: str) -> None:
+        """Remove the job from the store. Raises NotPossible while it is running."""
         await self._transport.call("DELETE", path("v1", "jobs", job_id), type(None))
 
-    async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
-        """Wake the job if it is parked on this signal; otherwise the signal is stored until it parks."""
-        body = schemas.SignalRequest(name=name, data=data)
+    async def signal(self, job_id: str, name: str, data: Any = None, *, signal_id: str | None = None) -> bool:
+        """Wake the job if it waits for this signal; otherwise the signal is stored until it does.
+
+        A job receives a signal with the same `signal_id` once, so that sending is safe to repeat.
+        """
+        body = schemas.SignalRequest(name=name, data=data, signal_id=signal_id)
         at = path("v1", "jobs", job_id, "signal")
         return (await self._transport.call("POST", at, schemas.SignalResponse, body=body)).woke
 

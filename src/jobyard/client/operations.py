@@ -105,6 +105,8 @@ class RemoteOperations:
         self.pause_schedule, self.resume_schedule = client.pause_schedule, client.resume_schedule
         self.remove_schedule, self.run_schedule = client.remove_schedule, client.run_schedule
         self.next_of_schedule, self.schedule_history = client.next_of_schedule, client.schedule_history
+        self.workflows, self.run_workflow = client.workflows, client.run_workflow
+        self.workflow_run, self.history = client.workflow_run, client.history
 
     async def now(self) -> Instant:
         return self._client._transport.now()
@@ -124,8 +126,8 @@ class RemoteOperations:
     async def explain(self, job_id: str) -> Explanation:
         return convert.explanation_of(await self._client.explain(job_id))
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        return await self._client.signal(job_id, name, msgspec.Raw(data))
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        return await self._client.signal(job_id, name, msgspec.Raw(data), signal_id=signal_id)
 
     async def queues(self) -> list[QueueInfo]:
         return [convert.queue_of(each) for each in await self._client.queues()]
@@ -145,7 +147,8 @@ class RemoteOperations:
                 yield convert.group_of(each)
 
     async def workers(self) -> list[WorkerInfo]:
-        return [convert.worker_of(each) for each in await self._client.workers()]
+        # Live ones, as a store lists them.
+        return [convert.worker_of(each) for each in await self._client.workers() if not each.is_lost]
 
     async def control_worker(self, worker_id: str, control: str) -> None:
         verbs = {Control.QUIET: self._client.quiet, Control.STOP: self._client.stop}

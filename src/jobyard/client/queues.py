@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from jobyard.api.schemas import queues as schemas
 from jobyard.api.schemas.jobs import KindList
@@ -11,26 +11,17 @@ from jobyard.client.address import path
 from jobyard.client.transport import Transport
 
 
-class SettingsChange(TypedDict, total=False):
-    max_running: int | None
-    max_per_group: int | None
-    max_waiting: int | None
-    max_waiting_per_group: int | None
-    keep_completed: int
-    keep_failed: int
-    keep_seconds: float
-
-
 class QueueEndpoints:
     _transport: Transport
 
-    async def queues(self) -> tuple[schemas.QueueView, ...]:
-        return tuple([each async for each in self._transport.walk("/v1/queues", schemas.QueuePage, {})])
+    async def queues(self) -> list[schemas.QueueView]:
+        """All queues with their counts and settings, by name."""
+        return [each async for each in self._transport.walk("/v1/queues", schemas.QueuePage, {})]
 
     async def queue(self, queue: str) -> schemas.QueueView:
         return await self._transport.call("GET", path("v1", "queues", queue), schemas.QueueView)
 
-    async def configure(self, queue: str, **settings: Unpack[SettingsChange]) -> schemas.QueueView:
+    async def configure(self, queue: str, **settings: Unpack[schemas.SettingsChange]) -> schemas.QueueView:
         """Create a queue, or change its settings. Omitted settings stay; None removes a limit.
 
         A change stays until `reset_settings`, also when a process starts that declares other settings.
@@ -47,6 +38,7 @@ class QueueEndpoints:
         await self._pause(queue, group, "pause")
 
     async def resume(self, queue: str, group: str | None = None) -> None:
+        """Undo `pause`."""
         await self._pause(queue, group, "resume")
 
     async def _pause(self, queue: str, group: str | None, word: str) -> None:
@@ -72,10 +64,12 @@ class QueueEndpoints:
         await self._transport.call("PUT", at, type(None), body=schemas.LimitRequest(limit=limit))
 
     async def remove_limit(self, queue: str, group: str) -> None:
+        """Undo `set_limit`."""
         await self._transport.call("DELETE", path("v1", "queues", queue, "groups", group, "limit"), type(None))
 
-    async def workers(self) -> tuple[schemas.WorkerView, ...]:
-        return (await self._transport.call("GET", "/v1/workers", schemas.WorkerList)).items
+    async def workers(self) -> list[schemas.WorkerView]:
+        """The live workers."""
+        return list((await self._transport.call("GET", "/v1/workers", schemas.WorkerList)).items)
 
     async def quiet(self, worker_id: str) -> None:
         """Make a worker claim no more jobs; running jobs continue, and the worker stays."""
@@ -86,4 +80,5 @@ class QueueEndpoints:
         await self._transport.call("POST", path("v1", "workers", worker_id, "stop"), type(None))
 
     async def kinds(self) -> KindList:
+        """The kinds that have a handler, with the defaults of their jobs."""
         return await self._transport.call("GET", "/v1/kinds", KindList)

@@ -40,7 +40,9 @@ def job_request(kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> 
     if "unique" in fields:
         fields["unique"] = _unique(fields["unique"])
     if "private_payload" in fields:
-        to_json(fields["private_payload"], "private payload", MAX_BYTES)
+        fields["private_payload"] = msgspec.json.decode(
+            to_json(fields["private_payload"], "private payload", MAX_BYTES)
+        )
     return JobRequest(kind=options.check_name("kind", kind), payload=_object(payload), **fields)
 
 
@@ -67,7 +69,7 @@ def _object(payload: Any) -> dict[str, Any]:
     data = to_json(payload, "payload", MAX_BYTES)
     if not data.startswith(b"{"):
         raise BadInput("The payload must be an object with the parameters of the handler.")
-    return payload if isinstance(payload, dict) else msgspec.json.decode(data, type=dict[str, Any])
+    return msgspec.json.decode(data, type=dict[str, Any])
 
 
 def _backoff(value: msgspec.Struct) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -211,8 +212,7 @@ class Transport:
         return Unauthorized(f"{self.url} rejected the token: it is wrong, revoked or expired. Check {TOKEN}.")
 
     def _unavailable(self, error: Exception) -> ServerUnavailable:
-        why = str(error) or type(error).__name__
-        found = ServerUnavailable(f"The server {self.url} does not respond: {why}.")
+        found = ServerUnavailable(unavailable_message(self.url, error))
         found.__cause__ = error
         return found
 
@@ -245,10 +245,25 @@ def trace_headers() -> dict[str, str]:
 
 def is_untrusted(error: BaseException) -> bool:
     """Whether the certificate of the server is not trusted, so that a retry is useless."""
+    return any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error))
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
     below: BaseException | None = error
-    while below is not None and not isinstance(below, ssl.SSLCertVerificationError):
+    while below is not None:
+        yield below
         below = below.__cause__ or below.__context__
-    return below is not None
+
+
+def unavailable_message(url: str, error: Exception) -> str:
+    for cause in causes(error):
+        if isinstance(cause, ConnectionRefusedError):
+            return f"Cannot connect to {url}: connection refused. Check the URL and that the server is running."
+        if isinstance(cause, socket.gaierror):
+            return f"Cannot connect to {url}: the host name does not resolve. Check the URL."
+        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
+            return f"Cannot connect to {url}: the server speaks HTTP. Use http://."
+    return f"The server {url} does not respond: {str(error) or type(error).__name__}."
 
 
 def pause(tries: int) -> float:

@@ -17,7 +17,7 @@ from jobyard.live_events import event as live
 from jobyard.live_events.translate import live_events_of
 from jobyard.ports.store import Store
 
-log = logging.getLogger("jobyard.feed")
+log = logging.getLogger("jobyard.live_events")
 
 CHECK_LISTENERS_EVERY_SECONDS = 1.0
 # The offset of the store's clock is measured this often; while there are listeners, with each check.

@@ -7,12 +7,12 @@ import time
 
 from jobyard.domain import events as e
 from jobyard.domain.instant import rfc3339
-from jobyard.domain.job import State
+from jobyard.domain.job import State, error_summary
 from jobyard.domain.lease import Lease
 from jobyard.domain.schedule import Verdict
-from jobyard.domain.text import counted
+from jobyard.domain.text import counted, size_text
 from jobyard.observability.current import lease_fields
-from jobyard.observability.one_line import protect_logs
+from jobyard.observability.log_sanitizer import protect_logs
 
 worker_log = logging.getLogger("jobyard.worker")
 store_log = logging.getLogger("jobyard.store")
@@ -58,8 +58,11 @@ class LogObserver:
             case e.StoreRecovered(seconds):
                 self._logged_at.clear()
                 store_log.warning("the store recovered after %.1f s", seconds)
-            case e.EventLoopBlocked(seconds):
-                worker_log.warning("a handler has blocked the event loop for %.0f s", seconds)
+            case e.RetentionCapReached(queue, removed, most):
+                text = "queue %s holds more than keep_at_most = %d finished jobs: %s removed before their time"
+                store_log.warning(text, queue, most, counted(removed, "job"))
+            case e.EventLoopBlocked():
+                _log_blocked(event)
             case e.ClockStepped(seconds):
                 worker_log.warning("the store's clock was set by %+.1f s", seconds)
             case _:
@@ -76,16 +79,21 @@ class LogObserver:
 
     def _log_worker(self, event: e.Event) -> None:
         match event:
-            case e.WorkerStarted(worker, queues, concurrency):
+            case e.WorkerStarted(worker, queues, concurrency, store):
                 served = ", ".join(queues) or "all queues"
-                worker_log.info("worker %s started: %s, concurrency %d", worker, served, concurrency)
+                worker_log.info("worker %s started: %s, concurrency %d, store %s", worker, served, concurrency, store)
             case e.WorkerQuiet(worker, running):
                 worker_log.info("worker %s is quiet and claims no more jobs; %d are running", worker, running)
+            case e.WorkerMemoryHigh(worker, used, limit, running):
+                memory = f"{size_text(used)} of its memory limit of {size_text(limit)}"
+                text = "worker %s uses %s: it claims no more jobs and is replaced; %d are running"
+                worker_log.warning(text, worker, memory, running)
             case e.WorkerStopping(worker, running, grace):
-                text = "worker %s is stopping: up to %g s to finish %s"
-                worker_log.info(text, worker, grace, counted(running, "running job"))
+                task = f": up to {grace:g} s to finish {counted(running, 'running job')}" if running else ""
+                worker_log.info("worker %s is stopping%s", worker, task)
             case e.WorkerStopped(worker, handed_back):
-                worker_log.info("worker %s stopped; %s handed back", worker, counted(handed_back, "job"))
+                returned = f"; {counted(handed_back, 'job')} returned to the queue" if handed_back else ""
+                worker_log.info("worker %s stopped%s", worker, returned)
             case _:
                 _log_scheduler(event)
 
@@ -95,18 +103,20 @@ class LogObserver:
             _log_job(lease, logging.DEBUG, "%s %s is %s after %.3f s", event.to, event.seconds)
         elif event.to is State.PENDING:
             text = "%s %s: attempt %d of %d ended with %s (%s); it will run again"
-            attempts = (lease.attempt, lease.max_attempts)
-            _log_job(lease, logging.WARNING, text, *attempts, event.ending, event.message)
+            attempts, why = (lease.attempt, lease.max_attempts), error_summary(event.error_type, event.message or "")
+            _log_job(lease, logging.WARNING, text, *attempts, event.ending, why, raised=event.raised)
         else:
             # A cancellation was requested, so it is not an error.
             level = logging.INFO if event.to is State.CANCELLED else logging.ERROR
-            _log_job(lease, level, "%s %s is %s: %s", event.to, event.message)
+            why = error_summary(event.error_type, event.message or "")
+            _log_job(lease, level, "%s %s is %s: %s", event.to, why, raised=event.raised)
 
 
 def _log_scheduler(event: e.Event) -> None:
     match event:
-        case e.SchedulerStarted(scheduler, schedules):
-            scheduler_log.info("scheduler %s started: %s", scheduler, counted(schedules, "schedule"))
+        case e.SchedulerStarted(scheduler, schedules, store):
+            text = "scheduler %s started: %s, store %s"
+            scheduler_log.info(text, scheduler, counted(schedules, "schedule"), store)
         case e.SchedulerStopped(scheduler):
             scheduler_log.info("scheduler %s stopped", scheduler)
         case e.TickDecided(schedule, at, verdict, count, job_id, late):
@@ -124,7 +134,20 @@ def _log_scheduler(event: e.Event) -> None:
             scheduler_log.warning("%s: %s is delayed, queue %s or its group is full", schedule, rfc3339(at), queue)
 
 
-def _log_job(lease: Lease, level: int, text: str, *more: object) -> None:
+def _log_blocked(event: e.EventLoopBlocked) -> None:
+    """The stack is that of the loop's thread, as `stack_info`: this is another thread."""
+    lease = event.lease
+    where = f"; it stands in {event.stack[-1].strip().splitlines()[0]}" if event.stack else ""
+    who = "something" if lease is None else f"{lease.kind} {lease.job_id}"
+    text = f"%s has blocked the event loop for %.0f s{where.replace('%', '%%')}"
+    if worker_log.isEnabledFor(logging.WARNING):
+        stack = "Stack of the event loop:\n" + "".join(event.stack).rstrip("\n") if event.stack else None
+        extra = None if lease is None else lease_fields(lease)
+        values = (worker_log.name, logging.WARNING, "", 0, text, (who, event.seconds), None, None, extra, stack)
+        worker_log.handle(worker_log.makeRecord(*values))
+
+
+def _log_job(lease: Lease, level: int, text: str, *more: object, raised: BaseException | None = None) -> None:
     """Log a line that starts with the job's kind and id, with its fields for structured logs."""
     if worker_log.isEnabledFor(level):
-        worker_log.log(level, text, lease.kind, lease.job_id, *more, extra=lease_fields(lease))
+        worker_log.log(level, text, lease.kind, lease.job_id, *more, extra=lease_fields(lease), exc_info=raised)

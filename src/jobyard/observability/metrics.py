@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings, State
+from jobyard.observability.metric_changes import Change, SummedRegistry
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
 # Each label value is a series that Prometheus keeps: queues and kinds beyond these limits are counted together.
 MAX_KINDS = 100
 MAX_QUEUES = 100
+MAX_WORKERS = 200
 OTHER = "other"
 DEFAULT = QueueSettings()
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -60,6 +64,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._queue = LabelValues(MAX_QUEUES)
         self._kind = LabelValues(MAX_KINDS)
+        self._summed = SummedRegistry(self.registry, self._shown)
         self._children: dict[tuple[Any, ...], Any] = {}
         job = ("queue", "kind")
         self._enqueued = self._counter("jobs_enqueued", "Jobs enqueued through this process.", job)
@@ -87,6 +92,13 @@ class Metrics:
 
     def _histogram(self, name: str, about: str, labels: Iterable[str]) -> Histogram:
         return Histogram(f"jobyard_{name}", about, tuple(labels), buckets=BUCKETS, registry=self.registry)
+
+    def _shown(self, label: str, value: str) -> str:
+        return {"queue": self._queue, "kind": self._kind}.get(label, str)(value)
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Add what another process counted."""
+        self._summed.add(changes)
 
     def enqueued(self, queue: str, kind: str, number: int = 1) -> None:
         self._child(self._enqueued, queue, kind).inc(number)
@@ -152,7 +164,7 @@ class Metrics:
         self._queue.prefer(info.name for info in infos if info.name not in self._queue and name(info.name) != OTHER)
         current = gauges(infos, alive)
         add_ages(current, ages, now, name)
-        return generate_latest(self.registry) + generate_latest(current)
+        return generate_latest(self._summed) + generate_latest(current)
 
 
 def queue_labels(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> LabelValues:
@@ -191,6 +203,8 @@ def gauges(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> Collec
     jobs = Gauge("jobyard_jobs", "Jobs in the store.", ("queue", "state"), registry=registry)
     running = Gauge("jobyard_jobs_running", "Running jobs.", ("queue",), registry=registry)
     paused = Gauge("jobyard_queue_paused", "Whether the queue is paused.", ("queue",), registry=registry)
+    about = "Finished jobs that keep_at_most removed before their time."
+    by_cap = Counter("jobyard_jobs_removed_by_cap", about, ("queue",), registry=registry)
     infos, alive = list(queues), list(workers)
     name = queue_labels(infos, alive)
     for info in infos:
@@ -199,10 +213,30 @@ def gauges(queues: Iterable[QueueInfo], workers: Iterable[WorkerInfo]) -> Collec
             jobs.labels(queue, state).inc(getattr(info, state))
         running.labels(queue).inc(info.running)
         paused.labels(queue).set(info.paused)
+        by_cap.labels(queue).inc(info.removed_by_cap)
     for word, about, value in (
         ("workers", "Live workers.", len(alive)),
         ("worker_slots", "Job slots of the live workers.", sum(one.concurrency for one in alive)),
         ("worker_slots_busy", "Busy job slots of the live workers.", sum(one.running for one in alive)),
     ):
         Gauge(f"jobyard_{word}", about, registry=registry).set(value)
+    registry.register(WorkerUsage(alive[:MAX_WORKERS]))
     return registry
+
+
+class WorkerUsage(Collector):
+    """Memory and processor time of each live worker, as of its last heartbeat."""
+
+    def __init__(self, workers: Iterable[WorkerInfo]) -> None:
+        self._workers = [worker for worker in workers if worker.memory_bytes]
+
+    def collect(self) -> Iterator[Metric]:
+        memory = "Memory of the worker with its child processes."
+        cpu = "Processor time of the worker with its child processes."
+        of_memory = GaugeMetricFamily("jobyard_worker_memory_bytes", memory, labels=("worker",))
+        of_cpu = CounterMetricFamily("jobyard_worker_cpu_seconds", cpu, labels=("worker",))
+        for worker in self._workers:
+            of_memory.add_metric((worker.id,), worker.memory_bytes)
+            of_cpu.add_metric((worker.id,), worker.cpu_seconds)
+        yield of_memory
+        yield of_cpu

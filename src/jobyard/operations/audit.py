@@ -74,6 +74,32 @@ class Audit:
         reads = (self._read(log, number, limit) for log, number in zip(AuditLog, after, strict=True))
         return list(islice(merge(*await asyncio.gather(*reads), key=lambda entry: entry.at), limit))
 
+    async def newest(self, limit: int, before: Position | None = None) -> tuple[list[AuditEntry], Position | None]:
+        """The last entries of all logs, newest first, and the position of the next page: numbers to stay below."""
+        ends = [await self._end(log) for log in AuditLog] if before is None else list(before)
+        pages = await asyncio.gather(
+            *(self._read(log, max(0, end - 1 - limit), limit) for log, end in zip(AuditLog, ends, strict=True))
+        )
+        within = [[each for each in page if each.number < end] for page, end in zip(pages, ends, strict=True)]
+        found = sorted((each for page in within for each in page), key=lambda entry: entry.at, reverse=True)[:limit]
+        lowest = dict(zip(AuditLog, ends, strict=True))
+        for entry in found:
+            lowest[entry.log] = min(lowest[entry.log], entry.number)
+        return found, tuple(lowest.values()) if len(found) == limit else None
+
+    async def _end(self, log: AuditLog) -> int:
+        """A number above all entries of the log, found by doubling and bisection: logs are read forwards."""
+        low, high = 0, 1024
+        while await self._store.read(LOGS[log], high, 1):
+            low, high = high, 2 * high
+        while low < high:
+            middle = (low + high) // 2
+            if await self._store.read(LOGS[log], middle, 1):
+                low = middle + 1
+            else:
+                high = middle
+        return low + 1
+
     async def _read(self, log: AuditLog, after: int, limit: int) -> list[AuditEntry]:
         return [
             AuditEntry(log=log, number=entry.number, at=entry.at, **msgspec.structs.asdict(_decode(entry.data)))

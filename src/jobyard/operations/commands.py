@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from jobyard.domain import options
@@ -28,8 +28,10 @@ class JobWriter(JobReader, Protocol):
 
 
 class Commands:
-    def __init__(self, writer: JobWriter) -> None:
+    def __init__(self, writer: JobWriter, deliver_ended: Callable[[], Awaitable[int]] | None = None) -> None:
+        """`deliver_ended` delivers ends of jobs and returns how many; a client of a server has none."""
         self._writer = writer
+        self._deliver_ended = deliver_ended
         self._queries = Queries(writer)
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
@@ -62,6 +64,10 @@ class Commands:
             holders = (await self._writer.find(held, 1)).jobs
             which = f" ({holders[0].id})" if holders else ""
             return f"Cannot retry job {job.id}: another active job{which} holds its unique key {job.unique_key}."
+        if action is Action.DELETE and job.is_workflow and job.state is State.PENDING:
+            return f"Cannot delete job {job.id}: this workflow has begun. Cancel it first."
+        if action is Action.DELETE and job.is_workflow and job.state in RETRIED:
+            return f"Cannot delete job {job.id}: its child jobs have yet to be told of its end. Try again in a moment."
         return f"Cannot {action.replace('_', ' ')} job {job.id}: it is {job.state}."
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
@@ -73,9 +79,23 @@ class Commands:
         for start in range(0, len(job_ids), CHANGE_AT_ONCE):
             some = job_ids[start : start + CHANGE_AT_ONCE]
             answer = await self._writer.change(action, some, reason=reason, priority=priority)
+            if action is Action.DELETE and await self._deliver_ends(answer.unchanged):
+                again = await self._writer.change(action, answer.unchanged, reason=reason, priority=priority)
+                answer = Changed((*answer.changed, *again.changed), again.unchanged)
             changed += answer.changed
             unchanged += answer.unchanged
         return Changed(tuple(changed), tuple(unchanged))
+
+    async def _deliver_ends(self, unchanged: Sequence[str]) -> bool:
+        """Tell child jobs of the ends of these workflows, which cannot be deleted before. A server does so itself."""
+        if not unchanged or self._deliver_ended is None:
+            return False
+        jobs = (await self._writer.find(Filter(ids=tuple(unchanged)), len(unchanged))).jobs
+        if not any(job.is_workflow and job.state in RETRIED for job in jobs):
+            return False
+        while await self._deliver_ended():
+            pass
+        return True
 
     async def change_matching(
         self, action: Action, where: Filter, *, reason: str = "", priority: int = 0

@@ -18,6 +18,9 @@ from jobyard.ports.store import Store
 # Store checks are cached for this long, however often the health route is called.
 CACHE_SECONDS = 1.0
 STORE_SECONDS = 3.0
+# Workers are silent, and claim nothing, while the store accepts no writes.
+NEEDS_WRITES = ("workers", "claiming")
+WRITTEN_SECONDS = 60.0
 # Applied migrations stay applied: a successful check is repeated only this often.
 MIGRATIONS_AGAIN_SECONDS = 60.0
 # A worker with free slots claims about every second; after this long without a claim it is cut off from the store.
@@ -52,6 +55,7 @@ class Health:
         self._began = clock()
         self._asked: tuple[float, tuple[CheckView, ...]] | None = None
         self._asking = asyncio.Lock()
+        self._writing: asyncio.Future[int | None] | None = None
         self._migrated_at: float | None = None
 
     def live(self) -> HealthView:
@@ -62,8 +66,15 @@ class Health:
         checks = [self._draining(), *await self._of_store()]
         if self.worker is not None:
             checks.append(self._claiming(self.worker))
-        checks += [check() for check in self.more]
         wrong = [check.reason for check in checks if not check.ok]
+        if any(check.name in NEEDS_WRITES and not check.ok for check in checks):
+            writes = await self._accepts_writes()
+            if not writes.ok:  # the cause of the others
+                checks.append(writes)
+                wrong = [check.reason for check in checks if not check.ok and check.name not in NEEDS_WRITES]
+        others = [check() for check in self.more]
+        checks += others
+        wrong += [check.reason for check in others if not check.ok]
         return HealthView(
             status="unavailable" if wrong else "ok",
             reason=" ".join(wrong),
@@ -94,7 +105,7 @@ class Health:
         async with self._asking:
             if self._asked is None or self._clock() - self._asked[0] >= CACHE_SECONDS:
                 found = [await self._try("store", "The store does not respond", self._answers())]
-                if found[0].ok:  # nothing else can be checked while it is away
+                if found[0].ok:  # nothing else can be checked while it is unavailable
                     says = "The schema of the store cannot be read"
                     found.append(await self._try("migrations", says, self._is_migrated()))
                     if self.needs_workers:
@@ -119,6 +130,25 @@ class Health:
         # A real read: `now` may succeed without the file of the store.
         await self._store.fetch("jobyard.health", "ready")
         return ""
+
+    async def _accepts_writes(self) -> CheckView:
+        # One write at a time: a store that is locked keeps it, and would gather one for each request.
+        if self._writing is None or self._writing.done():
+            put = self._store.put("jobyard.health", "written", b"true", expire_seconds=WRITTEN_SECONDS)
+            self._writing = asyncio.ensure_future(put)
+        done, _ = await asyncio.wait([self._writing], timeout=STORE_SECONDS)
+        error = self._writing.exception() if done else None
+        if done and error is None:
+            return CheckView(name="writes", ok=True)
+        if isinstance(error, JobyardError):
+            reason = f"The store accepts no writes ({error.code})."
+        elif error is not None:
+            reason = "The store accepts no writes."
+        elif self._store.is_remote:
+            reason = f"The store accepts no writes within {STORE_SECONDS:g} s."
+        else:  # only a transaction of another process can delay a local store for so long
+            reason = f"The store is locked: another process has held its lock for more than {STORE_SECONDS:g} s."
+        return CheckView(name="writes", ok=False, reason=reason)
 
     async def _are_alive(self) -> str:
         """Whether a worker of this machine has sent a heartbeat lately."""

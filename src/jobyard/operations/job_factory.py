@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -15,22 +15,12 @@ from jobyard.domain.job_options import DEFAULTS, CheckedOptions, with_options
 from jobyard.domain.options import Option, check_name
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, UnknownKind
+from jobyard.executors.python.declared_task import DeclaredTask
 from jobyard.executors.python.handlers import Handler
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.operations.schedule_options import BY_FIELD, make_schedule
 
 NOTHING_GIVEN: Mapping[str, Any] = {}
-
-
-class DeclaredTask(Protocol):
-    """A handler with the options of its declaration."""
-
-    @property
-    def handler(self) -> Handler: ...
-    @property
-    def defaults(self) -> CheckedOptions: ...
-    @property
-    def declares_max_attempts(self) -> bool: ...
 
 
 class JobFactory:
@@ -79,7 +69,10 @@ class JobFactory:
         except BadInput as error:
             error.option = encoding
             raise
-        return options.new_job(job_id or new_id(), kind, data, private)
+        job = options.new_job(job_id or new_id(), kind, data, private)
+        if handler is not None and handler.is_workflow:
+            return msgspec.structs.replace(job, is_workflow=True)
+        return job
 
     def schedule_fields(self, kind: str) -> dict[str, Any]:
         """Fields of a schedule as the handler of this kind declares them; empty for an unknown kind."""

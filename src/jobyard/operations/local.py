@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from jobyard.api.schemas.access import token_view
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView, next_ticks_response, tick_view
+from jobyard.api.schemas.workflows import OperationView, WorkflowRunView, WorkflowView
 from jobyard.domain.access import OWNER, AuditEntry, Principal, Role, TokenInfo
-from jobyard.domain.explain import Explanation, explain
+from jobyard.domain.explain import Explanation
 from jobyard.domain.schedule import Schedule
+from jobyard.executors.workflow.relay import deliver_ended
 from jobyard.operations import queue_settings
 from jobyard.operations.audit import START, Audit, position_after
 from jobyard.operations.commands import Commands, found_queue
+from jobyard.operations.explanations import explain_position
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
-from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, view_of, views_of
 from jobyard.operations.tokens import Tokens
 from jobyard.operations.worker_control import control_worker
+from jobyard.operations.workflow_catalog import WorkflowCatalog
+from jobyard.operations.workflow_history import operation_views
+from jobyard.operations.workflow_runs import load_run, run_view, workflow_view
 from jobyard.ports.admin_store import Action, Changed, Filter, GroupInfo, QueueInfo
 from jobyard.ports.store import Store
 
@@ -33,8 +39,14 @@ PAGE = 200
 AUDITED_IDS = 20
 
 
+def store_commands(store: Store) -> Commands:
+    """Commands on a store, which can deliver the ends that a deletion waits for."""
+    return Commands(store, partial(deliver_ended, store))
+
+
 class LocalOperations:
     """`make_factory` is called for the first job: it may have to load an app. The default accepts every kind.
+    `make_workflows` is called for the first workflow file.
 
     `store`, `commands` and `schedule_list` are what it is built of. Changes that are made through them directly are
     not in the audit log.
@@ -48,12 +60,14 @@ class LocalOperations:
         shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS,
         tokens: Tokens | None = None,
         audit: Audit | None = None,
+        make_workflows: Callable[[], WorkflowCatalog] = WorkflowCatalog,
     ) -> None:
         self.store = store
-        self.commands = Commands(store)
+        self.commands = store_commands(store)
         self.schedule_list = Schedules(store, shortest_interval_seconds)
         self.audit = audit or Audit(store)
         self._make_factory = make_factory
+        self._make_workflows = make_workflows
         self._principal = OWNER
         self._tokens = tokens or Tokens(store)
         queries = Queries(store)
@@ -92,13 +106,44 @@ class LocalOperations:
         self._make_factory().new_job(kind, payload)
 
     async def explain(self, job_id: str) -> Explanation:
-        standing = await self.store.standing(job_id)
-        return explain(standing, await missing_sandbox(self.store, standing.job))
+        return await explain_position(self.store, await self.store.position(job_id))
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        woke = await self.store.signal(job_id, name, data)
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        woke = await self.store.signal(job_id, name, data, signal_id=signal_id)
         await self.record("job.signal", job_id, signal=name)
         return woke
+
+    # Workflows
+
+    async def workflows(self) -> Sequence[WorkflowView]:
+        definitions = self._make_workflows().definitions
+        return [workflow_view(definitions[name]) for name in sorted(definitions)]
+
+    async def run_workflow(
+        self,
+        workflow_id: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        platform: str | None = None,
+        priority: int | None = None,
+    ) -> str:
+        job = self._make_workflows().new_job(workflow_id, params, platform, priority)
+        return (await self.store.insert([job]))[0].id
+
+    async def workflow_run(self, job_id: str) -> WorkflowRunView:
+        return run_view(await load_run(self.store, await self.job(job_id)), await self.now())
+
+    async def history(self, job_id: str, *, with_results: bool = False) -> AsyncIterator[OperationView]:
+        job, after = await self.job(job_id), 0
+        while True:
+            page, following = await operation_views(self.store, job, after=after, limit=PAGE, with_results=with_results)
+            for each in page:
+                yield each
+            if following is None:
+                return
+            after = following
+
+    # Changes to jobs
 
     async def change_one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
         await self.commands.change_one(action, job_id, reason=reason, priority=priority)

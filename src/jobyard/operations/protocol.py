@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jobyard.api.schemas.schedules import NextTicksResponse, ScheduleView, TickView
+from jobyard.api.schemas.workflows import OperationView, WorkflowRunView, WorkflowView
 from jobyard.domain.access import AuditEntry, TokenInfo
 from jobyard.domain.explain import Explanation
 from jobyard.domain.instant import Instant
@@ -52,7 +53,8 @@ class Operations(Protocol):
     async def result(self, job_id: str, timeout_seconds: float | None = None) -> bytes:
         """Wait for the result, as JSON; raises JobNotCompleted when the job ended without one."""
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool: ...
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        """Whether it woke the job. A job receives a signal with the same id once."""
 
     async def change_one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
         """Raises JobNotFound, or NotPossible with the reason."""
@@ -67,6 +69,27 @@ class Operations(Protocol):
         """Change all jobs that match; yields each batch."""
 
     async def why_unchanged(self, action: Action, job: Job) -> str: ...
+
+    # Workflows
+
+    async def workflows(self) -> Sequence[WorkflowView]:
+        """The workflow files, by id."""
+
+    async def run_workflow(
+        self,
+        workflow_id: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        platform: str | None = None,
+        priority: int | None = None,
+    ) -> str:
+        """Run a workflow file; returns the id of its job. Raises UnknownWorkflow, or BadInput."""
+
+    async def workflow_run(self, job_id: str) -> WorkflowRunView:
+        """A run with the states of its steps. Raises JobNotFound, also for jobs that run no workflow file."""
+
+    def history(self, job_id: str, *, with_results: bool = False) -> AsyncIterator[OperationView]:
+        """What a workflow has recorded, oldest first. Raises JobNotFound."""
 
     # Queues, groups and workers
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, TypeVar
 
-from jobyard.domain.job import Job, State
-from jobyard.errors import JobCancelled, JobFailed, JobNotCompleted, JobNotFound, JobTimedOut, ResultNotReady
+from jobyard.domain.job import Ending, Job, State, error_summary
+from jobyard.errors import (
+    HandlerError,
+    JobCancelled,
+    JobFailed,
+    JobNotCompleted,
+    JobNotFound,
+    JobTimedOut,
+    ResultNotReady,
+)
 from jobyard.ports.admin_store import Filter, Page
 
 PAGE = 200
@@ -73,7 +81,10 @@ class Queries:
             if job is not None:
                 return job
             if deadline is not None and loop.time() >= deadline:
-                raise not_ready(job_id, timeout_seconds)
+                job = await self.job(job_id)
+                if job.state.is_final:
+                    return job
+                raise not_ready(job_id, timeout_seconds, job.state)
 
     async def result(self, job_id: str, timeout_seconds: float | None = None) -> bytes:
         """The result of a completed job; raises the error that matches any other end."""
@@ -92,14 +103,35 @@ class EndedJob(Protocol):
     def state(self) -> State: ...
     @property
     def reason(self) -> str | None: ...
+    @property
+    def errors(self) -> Sequence[FailedAttempt]: ...
+
+
+class FailedAttempt(Protocol):
+    @property
+    def ending(self) -> Ending: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def traceback(self) -> str | None: ...
 
 
 def not_completed(job: EndedJob) -> JobNotCompleted:
-    return ENDS[job.state](f"Job {job.id} ({job.kind}) is {job.state}: {job.reason}")
+    """The error for a job that ended without a result; its cause is what the handler raised, if that ended the job."""
+    last = job.errors[-1] if job.errors else None
+    raised = job.state is State.FAILED and last is not None and last.ending is Ending.ERROR and last.type is not None
+    if last is None or last.type is None or not raised or last.message != job.reason:
+        return ENDS[job.state](f"Job {job.id} ({job.kind}) is {job.state}: {job.reason}")
+    error = ENDS[job.state](f"Job {job.id} ({job.kind}) is {job.state}: {error_summary(last.type, last.message)}")
+    error.__cause__ = HandlerError(last.type, last.message, last.traceback)
+    return error
 
 
-def not_ready(job_id: str, timeout_seconds: float | None) -> ResultNotReady:
-    return ResultNotReady(f"Job {job_id} did not end within {timeout_seconds:g} s. It is still active.")
+def not_ready(job_id: str, timeout_seconds: float | None, state: State) -> ResultNotReady:
+    hint = f" Run `jobyard explain {job_id}` to see why." if state is State.PENDING else ""
+    return ResultNotReady(f"Job {job_id} did not end within {timeout_seconds:g} s. It is {state}.{hint}")
 
 
 ENDS: dict[State, type[JobNotCompleted]] = {

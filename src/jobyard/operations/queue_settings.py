@@ -51,7 +51,15 @@ class _Version(NamedTuple):
     settings: StoredSettings
 
 
-_decode = msgspec.json.Decoder(StoredSettings).decode
+def _decode(data: bytes) -> StoredSettings:
+    """A document; one of an earlier version has one age for all finished jobs, where 0 was the default."""
+    document = msgspec.json.decode(data)
+    for part, is_default in ((document.get("declared"), True), (document.get("changed"), False)):
+        if part and "keep_seconds" in part:
+            age = part.pop("keep_seconds")
+            if age or not is_default:
+                part["keep_completed_seconds"] = part["keep_failed_seconds"] = age
+    return msgspec.convert(document, StoredSettings)
 
 
 async def declare(store: Store, declared: Mapping[str, QueueSettings]) -> None:

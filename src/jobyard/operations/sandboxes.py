@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,7 @@ class SandboxInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     slots: int = 0
     languages: tuple[Language, ...] = ()
     missing: dict[str, str] = {}
+    checking: tuple[str, ...] = ()  # languages whose self-test has not ended; programs in them wait for it
 
 
 def sandbox_info(worker: str, host: str, state: SandboxState | None, reason: str, details: str = "") -> SandboxInfo:
@@ -44,6 +46,7 @@ def sandbox_info(worker: str, host: str, state: SandboxState | None, reason: str
         slots=state.slots,
         languages=state.languages if state.tier is not None else (),
         missing=state.missing,
+        checking=state.checking,
     )
 
 
@@ -71,11 +74,16 @@ class Sandboxes:
             self._read_at = now
         return self._known
 
+    async def language(self, name: str) -> tuple[Language, Tier] | None:
+        """The language with the best tier for it; None if no sandbox offers it."""
+        found = best_languages(await self.known()).get(name)
+        if found is None:
+            found = best_languages(await self.known(fresh=True)).get(name)  # it may have been published since
+        return found
+
     async def tier_of(self, language: str) -> Tier | None:
         """The best tier for a language; None if no sandbox offers it."""
-        found = best_languages(await self.known()).get(language)
-        if found is None:
-            found = best_languages(await self.known(fresh=True)).get(language)  # it may have been published since
+        found = await self.language(language)
         return None if found is None else found[1]
 
 
@@ -104,7 +112,7 @@ async def missing_sandbox(records: RecordStore, job: Job) -> tuple[Cause, ...]:
     known = await known_sandboxes(records)
     names = best_languages(known)
     try:
-        language = msgspec.json.decode(job.payload, type=dict[str, str]).get("language", "")
+        language = str(msgspec.json.decode(job.payload, type=dict[str, Any]).get("language", ""))
     except msgspec.DecodeError:
         return ()  # not submitted to /execute
     if language in names:

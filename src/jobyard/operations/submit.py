@@ -12,6 +12,7 @@ import msgspec
 
 from jobyard.api.convert import IDEMPOTENCY, owner_tag
 from jobyard.api.schemas.jobs import BatchRequest, DelaysBackoff, ExponentialBackoff, FixedBackoff, JobRequest
+from jobyard.api.schemas.workflows import WorkflowRequest
 from jobyard.domain.access import OWNER, Principal
 from jobyard.domain.job import NewJob, Unique, UniqueScope
 from jobyard.domain.job_options import JOB_OPTIONS
@@ -19,6 +20,7 @@ from jobyard.domain.retry import Backoff, Delays, Exponential, Fixed
 from jobyard.domain.tags import is_reserved
 from jobyard.errors import BadInput, BadOption, IdempotencyKeyReused, JobyardError, NotPossible
 from jobyard.operations.job_factory import JobFactory
+from jobyard.operations.workflow_catalog import WorkflowCatalog
 from jobyard.ports.job_store import Inserted
 from jobyard.ports.store import Store
 
@@ -39,7 +41,7 @@ class Prepared(NamedTuple):
     job: NewJob
     is_guarded: bool  # its id is derived from an Idempotency-Key
     holds_key: bool  # its unique key is derived from it too
-    owner: str = ""  # digest of token and key, if the job has a unique key of its own
+    owner: str = ""  # digest of token and key, if the unique key alone does not tell other requests
     said: str = ""  # digest of the request
 
 
@@ -60,6 +62,22 @@ def prepare(factory: JobFactory, principal: Principal, request: JobRequest, key:
     job = factory.new_job(request.kind, request.payload, words, _uuid(digest(owner, body)))
     said = ("", "") if holds_key else (owner.hex(), digest(body).hex())
     return Prepared(_marked(job, principal), True, holds_key, *said)
+
+
+def prepare_run(
+    catalog: WorkflowCatalog, principal: Principal, request: WorkflowRequest, key: str | None = None
+) -> Prepared:
+    """A run of a workflow file. Raises UnknownWorkflow, or BadInput."""
+    made = catalog.new_job(request.workflow_id, request.params, request.platform, request.priority)
+    job = _marked(made, principal)
+    if key is None:
+        return Prepared(job, False, False)
+    owner = digest(b"workflows", principal.id.encode(), key.encode())
+    unique = Unique(IDEMPOTENCY + owner.hex(), UniqueScope.PERIOD, KEY_SECONDS)
+    body = msgspec.json.encode(request, order="deterministic")
+    job = msgspec.structs.replace(job, id=_uuid(digest(owner, body)), unique=unique)
+    # The unique key holds within one queue, and another request may lead to another one.
+    return Prepared(job, True, True, owner.hex(), digest(body).hex())
 
 
 def _marked(job: NewJob, principal: Principal) -> NewJob:

@@ -22,6 +22,8 @@ from jobyard.ports.record_store import Record
 from jobyard.ports.store import Store
 
 COLLECTION, USES = "jobyard.tokens", "jobyard.token_uses"
+# Ids of tokens whose text was given by the configuration.
+GIVEN = "jobyard.given_tokens"
 # The use of a token is written at most once in this time, so that it costs no request anything.
 USE_SECONDS = 60.0
 # How long a token is cached: one that another server revoked is accepted for at most this long.
@@ -98,6 +100,25 @@ class Tokens:
         data = msgspec.json.encode(TokenRecord(info, _hash(secret)))
         await self._store.put(COLLECTION, info.id, data, expect=0, expire_seconds=expire_seconds)
         return info, f"jy_{info.id}_{secret}"
+
+    async def create_given(self, text: str, name: str, role: Role) -> bool:
+        """Create a token whose text the caller has chosen; whether it is new.
+
+        Once only, however often and by however many processes it is called: a token that was revoked or rotated since
+        does not come back. Raises BadOption for a text that is not a token.
+        """
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise BadOption("A token is jy_, 12 hexadecimal digits, _ and at least 20 letters and digits.")
+        token_id, secret = found[1], found[2]
+        info = TokenInfo(id=token_id, name=name, role=role, created_at=await self._store.now())
+        data = msgspec.json.encode(TokenRecord(info, _hash(secret)))
+        if await self._store.fetch(GIVEN, token_id) is not None:
+            return False
+        # In this order: a process that dies in between leaves a token that the next one finds.
+        is_new = await self._store.put(COLLECTION, token_id, data, expect=0) is not None
+        await self._store.put(GIVEN, token_id, b"1")
+        return is_new
 
     async def list(self) -> list[TokenInfo]:
         """All valid tokens, oldest first."""

@@ -7,17 +7,19 @@ see is reported as not found. Roles are checked in `server.dispatch`, by the tab
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TypeAlias
 
-from jobyard.api.convert import owner_tag
+import msgspec
+
+from jobyard.api.convert import filter_of, owner_tag
 from jobyard.api.schemas.jobs import JobFilter
 from jobyard.domain.access import Principal
-from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
 from jobyard.domain.tags import is_reserved
 from jobyard.errors import BadOption, JobNotFound
 from jobyard.executors.sandbox.program import KIND as PROGRAM
+from jobyard.operations.dead_letters import error_group
+from jobyard.operations.webhooks.executor import KIND as WEBHOOK
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext
@@ -33,10 +35,11 @@ def is_restricted(principal: Principal) -> bool:
 def require_kind(context: RequestContext, kind: str) -> None:
     """Raise HttpError for a kind out of scope, and BadOption for the kind of programs: they have their own route.
 
-    That route puts a program into the group of its token, and so under its limits; here the caller could choose it.
+    That route puts a program into the group of its token, and so under its limits; here the caller could choose it. A
+    webhook delivers the result of any program, so it is made with the program only.
     """
     factory = context.dependencies.job_factory
-    if kind == PROGRAM and not factory.has_handler(kind):
+    if kind == WEBHOOK or (kind == PROGRAM and not factory.has_handler(kind)):
         raise BadOption(f'Cannot submit kind "{kind}": it is reserved for programs. Use POST /execute.', option="kind")
     if not factory.may_submit(context.principal, kind):
         detail = (
@@ -103,32 +106,27 @@ async def visible_group(context: RequestContext) -> tuple[str, str]:
 
 
 def visible_filters(
-    principal: Principal, requested: JobFilter, states: tuple[State, ...] = (), ids: tuple[str, ...] | None = None
+    principal: Principal,
+    requested: JobFilter,
+    states: tuple[State, ...] = (),
+    ids: tuple[str, ...] | None = None,
+    *,
+    mine: bool = False,
 ) -> tuple[list[Filter], JobPredicate]:
     """Filters for the store, and a predicate for conditions that a store filter cannot hold, such as a second tag."""
-    own = owner_tag(principal) if principal.sees_own_jobs_only else None
+    own = owner_tag(principal) if principal.sees_own_jobs_only or mine else None
     tag = requested.tag
     if tag is not None and is_reserved(tag):
         raise HttpError(422, "bad_input", "Cannot filter by tags that begin with by: or trace:; they are reserved.")
-    where = Filter(
-        ids=ids,
-        queue=requested.queue,
-        group=requested.group,
-        kind=requested.kind,
-        states=requested.state or states or None,
-        tag=own or tag,
-        unique_key=requested.unique_key,
-        text=requested.text,
-        created_after=_instant(requested.created_after),
-        created_before=_instant(requested.created_before),
-    )
+    where = msgspec.structs.replace(filter_of(requested, states, ids), tag=own or tag)
 
     def is_visible(job: Job) -> bool:
-        return can_see(principal, job) and (tag is None or tag in job.tags) and (not states or job.state in states)
+        return (
+            can_see(principal, job)
+            and (tag is None or tag in job.tags)
+            and (not states or job.state in states)
+            and (requested.error is None or error_group(job) == requested.error)
+        )
 
     # The owner tag alone selects a submitter's jobs, so they need no filter per queue.
-    return ([where] if own is not None else filters_in_scope(principal, where)), is_visible
-
-
-def _instant(moment: datetime | None) -> Instant | None:
-    return None if moment is None else round(moment.timestamp() * 1000)
+    return ([where] if principal.sees_own_jobs_only else filters_in_scope(principal, where)), is_visible

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Role
-from jobyard.errors import ConfigurationError
+from jobyard.errors import BadOption, ConfigurationError
 from jobyard.operations.local import LocalOperations
 from jobyard.operations.sessions import Sessions
 from jobyard.operations.tokens import Tokens
@@ -25,6 +25,8 @@ log = logging.getLogger("jobyard.server")
 # The only Host headers that an open server accepts, against DNS rebinding.
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 FIRST = "first"
+GIVEN_NAME = "bootstrap"
+ADMIN_TOKEN = "JOBYARD_ADMIN_TOKEN"  # noqa: S105  # the name of the variable
 
 
 class Access(NamedTuple):
@@ -34,9 +36,17 @@ class Access(NamedTuple):
 
 
 async def bootstrap_access(
-    store: Store, listener: socket.socket, settings: ServerSection, *, insecure: bool, shows_first: bool = True
+    store: Store,
+    listener: socket.socket,
+    settings: ServerSection,
+    *,
+    insecure: bool,
+    shows_first: bool = True,
+    admin_token: str = "",
 ) -> Access:
     """Raise ConfigurationError for a server beyond loopback that is open or has no tokens.
+
+    `admin_token` is the text of an admin token to create, if it was never created before.
 
     `shows_first`: the output is read by a person, so a first token is created and returned.
     """
@@ -50,6 +60,7 @@ async def bootstrap_access(
     if insecure:
         return Access(OpenAccess(), True, None)
     tokens = Tokens(store)
+    await create_admin_token(store, tokens, admin_token)
     first: str | None = None
     if not await tokens.list():
         if not is_local:
@@ -62,6 +73,32 @@ async def bootstrap_access(
         else:
             log.warning("no tokens yet: all requests are rejected until jobyard tokens create NAME --role admin")
     return Access(TokenAuthenticator(tokens, Sessions(store, tokens), settings), False, first)
+
+
+async def create_admin_token(store: Store, tokens: Tokens, text: str) -> None:
+    if not text:
+        return
+    try:
+        is_new = await tokens.create_given(text, GIVEN_NAME, Role.ADMIN)
+    except BadOption as error:
+        # The message does not contain the text.
+        raise ConfigurationError(f"Cannot use the admin token of {ADMIN_TOKEN}: {error}") from error
+    if is_new:
+        token_id = text.split("_")[1]
+        operations = LocalOperations(store, tokens=tokens)
+        await operations.record("token.create", token_id, name=GIVEN_NAME, role=str(Role.ADMIN))
+        log.info("created the admin token of %s", ADMIN_TOKEN)
+
+
+async def login_link(access: Access, listener: socket.socket) -> str | None:
+    """The path of a link that logs an admin in, once and soon; None if there is nobody to log in."""
+    authenticator = access.authenticator
+    if not isinstance(authenticator, TokenAuthenticator) or not is_loopback(listener):
+        return None
+    for info in await authenticator.tokens.list():
+        if info.role is Role.ADMIN and not info.principal.has_scope:
+            return f"/login/{await authenticator.sessions.create_link(info.id)}"
+    return None
 
 
 def is_loopback(listener: socket.socket) -> bool:

@@ -7,22 +7,32 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from jobyard.api.schemas.charts import ConfigurationItem
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import OWNER, Principal
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, NewJob, State
 from jobyard.executors.sandbox.bounds import Bounds
+from jobyard.github.metrics import gauges_text
+from jobyard.github.services import RunnerServices
 from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.live_events.poller import live_event_of
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.metrics import Metrics
 from jobyard.operations.audit import Audit
+from jobyard.operations.chart_log import ChartRange, Gauge
+from jobyard.operations.chart_writer import ChartWriter
+from jobyard.operations.charts import Charts
 from jobyard.operations.health import Health
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.local import LocalOperations
+from jobyard.operations.overview import Overview
 from jobyard.operations.sandboxes import Sandboxes
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
 from jobyard.operations.tokens import Tokens
+from jobyard.operations.workflow_catalog import WorkflowCatalog
 from jobyard.ports.store import Store
+from jobyard.server.bulk_operations import BulkOperations
 from jobyard.server.known_queues import KnownQueues
 from jobyard.server.prometheus import MetricsExporter
 from jobyard.server.rate_limit import OpenRequestLimit
@@ -80,27 +90,52 @@ class Dependencies:
             # Those of the authenticator, so that a revocation clears its cache at once.
             tokens=authenticator.tokens,
             audit=Audit(store, self.settings.audit_keep),
+            make_workflows=lambda: self.workflows,
         )
         self.known_queues = KnownQueues(store, (kind.queue for kind in job_factory.kinds() or ()))
+        self.workflows = WorkflowCatalog()  # the workflow files that callers may run
         self.sandboxes = Sandboxes(store)
         self.bounds = Bounds()  # upper limits of what a program may use
         self.rejects_without_sandbox = False  # programs, with 503; otherwise they wait for a sandbox
+        self.webhook_secret: str | None = None  # signs the webhooks of programs that bring no secret of their own
+        self.webhooks_to_private = False
         self.open_requests = OpenRequestLimit()
         self.draining = asyncio.Event()  # set when the server stops: streams end, and /readyz fails
         self.health = Health(store, self.draining.is_set)
         self.exporter = MetricsExporter(store, Metrics())
+        self.runners: RunnerServices | None = None  # set if GitHub runners are configured
+        self.exporter.sources.append(self._runner_gauges)
         authenticator.on_wrong_token = self.exporter.metrics.token_rejected
         self.broadcaster = Broadcaster(store, self.draining, authenticator.is_valid)
         self.publisher = LiveEventPublisher(store, self.broadcaster.name)
+        self.configuration: tuple[ConfigurationItem, ...] = ()  # as the command line shows it
+        self.bulk_operations = BulkOperations(store, self.operations, self.changed_many)
+        self.charts = Charts(store)
+        self.overview = Overview(store, self.charts)
+        self.broadcaster.read_stats = self.overview.stats
+        self._chart_writer = ChartWriter(store, gauges=self._gauges)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """Run the background tasks of the server."""
         await self.publisher.start()
+        await self._chart_writer.start()
+        await self.bulk_operations.start()
         try:
             yield
         finally:
+            await self.bulk_operations.stop()
+            await self._chart_writer.stop()
             await self.publisher.stop()
+
+    async def _gauges(self, chart_range: ChartRange, interval: Instant) -> dict[str, Gauge] | None:
+        """The lengths of the queues for the chart history; None if another server has written them."""
+        if await self.charts.measured(chart_range, interval):
+            return None
+        return {info.name: Gauge(info.waiting, info.running) for info in await self.store.queues()}
+
+    async def _runner_gauges(self) -> bytes:
+        return b"" if self.runners is None else await gauges_text(self.runners.queries)
 
     def enqueued(self, job: NewJob | Job) -> None:
         """Count a job that was stored by this server, and publish its event."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 import msgspec
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,8 +20,8 @@ from jobyard.domain.access import Principal, Role
 from jobyard.errors import JobyardError, StoreError
 from jobyard.server.dependencies import Dependencies
 from jobyard.server.idempotency import idempotency_key, respond_once
-from jobyard.server.parsing import parse_body, parse_query
-from jobyard.server.problems import HttpError, from_error, from_http_error, problem
+from jobyard.server.parsing import parse_body, parse_query, raw_path, require_no_fields
+from jobyard.server.problems import WWW_AUTHENTICATE, HttpError, from_error, from_http_error, invalid_token, problem
 from jobyard.server.route import RequestContext, Route
 
 log = logging.getLogger("jobyard.http")
@@ -30,11 +30,11 @@ log = logging.getLogger("jobyard.http")
 REQUEST_ID = "jobyard.request_id"
 
 STORE_UNAVAILABLE = "The store is not available. Retry later."
+SEND_TOKEN = "Send Authorization: Bearer jy_…."  # noqa: S105  # an instruction
 INTERNAL_ERROR = "An unexpected error occurred. See the log of the server."
 # Set on the scope of a request once it is authenticated.
 AUTHENTICATED = "jobyard.authenticated"
 ANONYMOUS = Principal(id="", name="", role=Role.VIEWER)
-WWW_AUTHENTICATE = {"WWW-Authenticate": "Bearer"}
 
 
 class RouteDispatcher:
@@ -47,7 +47,8 @@ class RouteDispatcher:
         self._encode = msgspec.json.Encoder().encode
         self._repeats_response = route.repeats_response
         # Outside the API unknown parameters are ignored: probes and browsers add their own.
-        self._is_strict = route.path.startswith("/v1/")
+        self._is_strict = route.is_api
+        self._refuses_body = self._is_strict and route.body is None and route.method != "GET"
 
     async def respond(self, request: Request) -> Response:
         try:
@@ -76,7 +77,7 @@ class RouteDispatcher:
         if route.permission is not None:
             found = await dependencies.authenticator.authenticate(request)
             if found is None:
-                raise HttpError(401, "no_token", unauthorized_detail(request), headers=WWW_AUTHENTICATE)
+                raise unauthorized(request)
             if not found.may(route.permission):
                 raise HttpError(403, "not_allowed", f"The role {found.role} does not have this permission.")
             principal = found
@@ -86,17 +87,19 @@ class RouteDispatcher:
         if route.query is not None or (query_string and self._is_strict):
             query = parse_query(query_string, route.query)
         body: Any = None
+        max_bytes = dependencies.settings.max_body_bytes
         if self._decoder is not None:
-            max_bytes = dependencies.settings.max_body_bytes
             body = await parse_body(request, self._decoder, max_bytes, locates_bad_json=route.locates_bad_json)
+        elif self._refuses_body:
+            await require_no_fields(request, max_bytes)
         context = RequestContext(dependencies, request, principal, path_parameters(request), query, body)
         key = idempotency_key(request) if self._repeats_response else None
         if key is None:
             return await self._respond(context)
         owner = (principal.id, route.method, raw_path(request), key)
-        said = query_string + b"\n" + msgspec.json.encode(body, order="deterministic")
-        respond = partial(self._respond, context)
-        return await respond_once(dependencies.store, owner, said, respond, is_secret=route.response is TokenCreated)
+        fingerprint = query_string + b"\n" + msgspec.json.encode(body, order="deterministic")
+        respond, is_secret = partial(self._respond, context), route.response is TokenCreated
+        return await respond_once(dependencies.store, owner, fingerprint, respond, is_secret=is_secret)
 
     async def _respond(self, context: RequestContext) -> Response:
         response = await self._route.handler(context)
@@ -107,20 +110,18 @@ class RouteDispatcher:
         return RawJsonResponse(self._encode(response), self._route.status)
 
 
-def unauthorized_detail(request: Request) -> str:
-    if "authorization" in request.headers:
-        return "The token is wrong, revoked or expired."
-    return "Send a token: Authorization: Bearer jy_…."
+def unauthorized(request: Request) -> HttpError:
+    header = request.headers.get("authorization")
+    if header is None:
+        return HttpError(401, "no_token", f"The request has no token. {SEND_TOKEN}", headers=WWW_AUTHENTICATE)
+    if header.partition(" ")[0].lower() != "bearer":
+        detail = f"The Authorization header has no Bearer scheme. {SEND_TOKEN}"
+        return HttpError(401, "no_token", detail, headers=WWW_AUTHENTICATE)
+    return invalid_token("The token is wrong, revoked or expired.")
 
 
 # Stands for an encoded slash inside a path parameter: no name can contain this character.
 SLASH = "\x1f"
-PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
-
-
-def raw_path(request: Request) -> str:
-    """The path as it was sent, still percent-encoded."""
-    return quote(request.scope.get("raw_path") or b"", safe=PATH_CHARACTERS)
 
 
 def path_parameters(request: Request) -> dict[str, str]:
@@ -129,8 +130,8 @@ def path_parameters(request: Request) -> dict[str, str]:
     return {name: value.replace(SLASH, "/") for name, value in names.items()} if names else names
 
 
-class Application(FastAPI):
-    """FastAPI with a shortcut: fixed paths go straight to their dispatcher, past the router and its middleware.
+class Application(Starlette):
+    """Starlette with a shortcut: fixed paths go straight to their dispatcher, past the router and its middleware.
 
     A slash sent as %2F belongs to a path parameter ("org/repository") and does not separate path segments.
     """

@@ -12,6 +12,7 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from jobyard.api.schemas.problems import Problem
 from jobyard.server.problems import MEDIA_TYPE, TITLES
+from jobyard.server.tls_handshake import TlsHandshake
 
 # The key in the scope of a function that aborts the connection and discards its write buffer.
 ABORT = "jobyard.abort"
@@ -70,7 +72,38 @@ class LimitedProtocol(HttpToolsProtocol):
     """A request that arrives in one piece, as most do, needs no timer and almost no counting."""
 
     limits = ConnectionLimits()
-    addresses: ClassVar[Counter[str]] = Counter()  # connections by address
+    addresses: ClassVar[Counter[str]] = Counter()  # connections by address, also those in a TLS handshake
+    handshakes: ClassVar[set[TlsHandshake]] = set()
+
+    @classmethod
+    def count(cls, client: tuple[str, int] | None) -> str:
+        """Count a connection; returns its address, for `release`."""
+        address = counted_address(client)
+        cls.addresses[address] += 1
+        return address
+
+    @classmethod
+    def release(cls, address: str) -> None:
+        cls.addresses[address] -= 1
+        if cls.addresses[address] <= 0:
+            del cls.addresses[address]
+
+    @classmethod
+    def excess(cls, address: str, connections: int) -> tuple[int, int]:
+        """How many connections there are beyond the limits: in all, and of the address."""
+        return (
+            connections + len(cls.handshakes) - cls.limits.max_connections,
+            cls.addresses[address] - cls.limits.max_connections_per_address,
+        )
+
+    @classmethod
+    def seconds_for(cls, address: str, connections: int) -> float | None:
+        """Until what the client must send first, headers or a TLS handshake, is complete; None if it is rejected."""
+        in_all, own = cls.excess(address, connections)
+        if in_all > PROBE_CONNECTIONS or own > ADDRESS_PROBE_CONNECTIONS:
+            return None
+        is_excess = in_all > 0 or own > 0
+        return min(PROBE_SECONDS, cls.limits.header_seconds) if is_excess else cls.limits.header_seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -89,26 +122,20 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timed = (0, IDLE)  # request and stage that the timer is for
         self._write_timer: asyncio.TimerHandle | None = None
         self._rejection: tuple[int, str, str] | None = None
-        self._address = counted_address(self.client)
-        self.addresses[self._address] += 1
-        excess = len(self.connections) - self.limits.max_connections
-        own_excess = self.addresses[self._address] - self.limits.max_connections_per_address
-        self._is_excess = excess > 0 or own_excess > 0
-        if excess > PROBE_CONNECTIONS or own_excess > ADDRESS_PROBE_CONNECTIONS:
+        self._address = self.count(self.client)
+        self._is_excess = max(self.excess(self._address, len(self.connections))) > 0
+        seconds = self.seconds_for(self._address, len(self.connections))
+        if seconds is None:
             self._reject(503, "too_many_connections", self._too_many())
-        elif self._is_excess:
-            self._set_deadline(min(PROBE_SECONDS, self.limits.header_seconds))
         else:
-            self._set_deadline(self.limits.header_seconds)
+            self._set_deadline(seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_deadline(None)
         if self._write_timer is not None:
             self._write_timer.cancel()
         self._unread = b""
-        self.addresses[self._address] -= 1
-        if self.addresses[self._address] <= 0:
-            del self.addresses[self._address]
+        self.release(self._address)
         super().connection_lost(exc)
 
     # Receiving
@@ -168,7 +195,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if is_large or self._framing_bytes > limits.max_header_bytes or self._trailers > limits.max_headers:
             self._reject(431, "headers_too_large", self._header_limit())
         elif is_empty:
-            if self._timer is None:  # blank lines before a request must not keep the connection open for ever
+            if self._timer is None:  # blank lines before a request must not keep the connection open forever
                 self._set_deadline(limits.header_seconds)
         elif self._timed != (self._request, self._stage):
             self._timed = (self._request, self._stage)
@@ -260,7 +287,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._send_problem(*self._rejection)
 
     def _too_many(self) -> str:
-        is_own = len(self.connections) <= self.limits.max_connections
+        is_own = self.excess(self._address, len(self.connections))[0] <= 0
         return TOO_MANY_CONNECTIONS.format(of=" of one address" if is_own else "")
 
     def _header_limit(self) -> str:
@@ -321,11 +348,21 @@ class UvicornServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self._handshakes: set[TlsHandshake] = getattr(config.http, "handshakes", set())
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        context, self.config.ssl = self.config.ssl, None
+        if context is not None:
+            http_class: Any = self.config.http_protocol_class
+            self.config.http_protocol_class = cast(Any, partial(TlsHandshake, context, http_class))
         await super().startup(sockets)
         self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for handshake in list(self._handshakes):
+            handshake.abort()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -334,8 +371,9 @@ class UvicornServer(uvicorn.Server):
 
 def uvicorn_options(limits: ConnectionLimits, *, access_log: bool = False) -> dict[str, Any]:
     """Options of `uvicorn.Config` besides the application and its address."""
+    own = {"limits": limits, "addresses": Counter(), "handshakes": set()}
     return {
-        "http": type("LimitedProtocol", (LimitedProtocol,), {"limits": limits, "addresses": Counter()}),
+        "http": type("LimitedProtocol", (LimitedProtocol,), own),
         "ws": "none",
         "timeout_keep_alive": KEEP_ALIVE_SECONDS,
         "backlog": 2048,

@@ -1,4 +1,4 @@
-"""OpenAPI 3.1, made of the routes and of the types that they take and give."""
+"""OpenAPI 3.1 document, generated from the routes and their request and response types."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from msgspec import Meta
 from jobyard.api.schemas.descriptions import EXAMPLES, PARAMETERS, describe
 from jobyard.api.schemas.jobs import Name
 from jobyard.api.schemas.problems import Problem
+from jobyard.api.schemas.running import ErrorEnvelope
 from jobyard.server.idempotency import KEY
-from jobyard.server.problems import MEDIA_TYPE
+from jobyard.server.problems import ENVELOPE_PATH, MEDIA_TYPE
 from jobyard.server.route import Route
 
 VERSION = version("jobyard")
@@ -33,6 +34,7 @@ PROBLEMS = {
     403: "The role or the scope of the token does not allow this request.",
     404: "Not found, or out of the scope of the token.",
     409: "The current state of the resource does not allow this request.",
+    410: "It existed, and does not exist any more.",
     413: "The body is too large.",
     415: "The Content-Type is not application/json.",
     422: "The request is invalid; `errors` points to the invalid fields.",
@@ -80,7 +82,7 @@ def add_links(routes: Sequence[Route], paths: dict[str, dict[str, Any]]) -> None
 
 
 def types_of(routes: Sequence[Route]) -> list[Any]:
-    found: list[Any] = [Problem]
+    found: list[Any] = [Problem, ErrorEnvelope]
     for route in routes:
         found += [each for each in (route.body, route.response) if each is not None]
     return found
@@ -188,7 +190,9 @@ def responses(route: Route) -> dict[str, Any]:
     success = {"description": WITH_LOCATION.get(route.status, "Success."), **({} if route.status == 303 else shown)}
     if route.status in WITH_LOCATION:
         success["headers"] = LOCATION
-    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(name="Problem")}}}
+    in_envelope = route.path.startswith(ENVELOPE_PATH)
+    media_type, name = (JSON, "ErrorEnvelope") if in_envelope else (MEDIA_TYPE, "Problem")
+    content = {media_type: {"schema": {"$ref": REFERENCE.format(name=name)}}}
     described: dict[str, Any] = {str(route.status): success}
     for status, meaning in route.other_statuses:
         described[str(status)] = {"description": meaning, **shown}
@@ -204,7 +208,7 @@ def statuses(route: Route) -> list[int]:
     found = set(route.problems)
     if route.permission is not None:
         found |= {401, 403, 429, 503}
-    if route.path.startswith("/v1/"):
+    if route.is_api:
         found.add(422)  # an unknown query parameter
     if route.body is not None:
         found |= {400, 413, 415, 422}

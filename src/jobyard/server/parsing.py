@@ -6,26 +6,34 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 from starlette.requests import ClientDisconnect
 
+from jobyard.api.schemas.jobs import RequestSchema
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.job_options import JOB_OPTIONS
 from jobyard.errors import BadInput, BadOption
 from jobyard.executors.python.payload import without_strings
 from jobyard.server.problems import HttpError, status_of
+from jobyard.server.validation_errors import (
+    MAX_DETAIL,
+    field_error,
+    invalid_body,
+    invalid_fields,
+    invalid_query,
+    json_pointer,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_PART = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
 _DATE = re.compile(r"\d{4}-")
-_FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
 # A lone surrogate: half of the pair that encodes one character beyond U+FFFF.
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F]"
 _LONE_SURROGATE = re.compile(_HIGH + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb")" + _LOW)
@@ -33,7 +41,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # The key in the scope of the request headers by name.
 RAW_HEADERS = "jobyard.headers"
 MAX_PARAMETERS = 1000
-MAX_DETAIL = 400
 # What a body may hold: decoding and encoding more of it would block the event loop for longer than 50 ms.
 MAX_MEMBERS = 65_536  # objects, arrays and members of objects
 MAX_VALUES = 131_072
@@ -41,44 +48,6 @@ MAX_DIGITS = 400  # a number takes time by the square of its digits
 SMALL_BODY = 65_536  # a body of this size cannot hold too much
 LOCATED_BODY = 16_384  # in a larger one, it takes too long to find the pointer of an invalid value
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
-
-
-def pointer(path: str, what: str) -> str:
-    """
-    >>> pointer(".jobs[0].priority", "Expected `int`, got `str`")
-    '/jobs/0/priority'
-    >>> pointer("", "Object contains unknown field `qeue`")
-    '/qeue'
-    >>> pointer(".payload[...].size", "Number out of range")
-    '/payload'
-    """
-    # msgspec writes [...] for the keys of a dict and does not say which key.
-    parts = [first or second for first, second in _PART.findall(path.partition("[...]")[0].removesuffix("`"))]
-    named = _FIELD.search(what)
-    if named:
-        parts.append(named.group(1))
-    return json_pointer(parts)
-
-
-def json_pointer(parts: Iterable[str]) -> str:
-    """
-    >>> json_pointer(["a/b", "0"])
-    '/a~1b/0'
-    """
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def validation_error(error: msgspec.ValidationError, where: str = "body") -> HttpError:
-    what, found, path = str(error).rpartition(" - at `$")
-    if not found:
-        what, path = path, ""
-    what = what[:MAX_DETAIL]  # it names an unknown field, which the caller may have made as long as the body
-    if "matching regex" in what:  # only Name has a pattern
-        what = "Expected printable characters, without line breaks or direction marks"
-    at = pointer(path, what)
-    if where == "query":
-        at = at.strip("/").partition("/")[0]  # the parameter; a repeated one has no further parts for the caller
-    return HttpError(422, "bad_input", f"Invalid {where}: {what}.", errors=(FieldError(at, f"{what}."),))
 
 
 def with_pointers(error: BadInput, base: str = "") -> HttpError:
@@ -90,8 +59,7 @@ def with_pointers(error: BadInput, base: str = "") -> HttpError:
 def _field_errors(error: BadInput) -> Iterator[FieldError]:
     if isinstance(error.__cause__, msgspec.ValidationError):
         # The payload does not match the parameters of the handler.
-        for each in validation_error(error.__cause__).errors:
-            yield FieldError("/payload" + each.pointer, str(error))
+        yield FieldError(field_error(error.__cause__, ("payload",)).pointer, str(error))
         return
     if isinstance(error, BadOption) and not error.option:
         return
@@ -120,7 +88,9 @@ def parse_query(query_string: bytes, shape: type[msgspec.Struct] | None) -> Any:
     params = query_parameters(query_string)
     if shape is None:
         if params:
-            raise invalid_parameter(params[0][0], "Unknown parameter.")
+            name = params[0][0]
+            detail = f"Unknown query parameter {name[:MAX_DETAIL]}."
+            raise HttpError(422, "bad_input", detail, errors=(FieldError(name, detail),))
         return None
     lists, times = list_and_time_parameters(shape)
     values: dict[str, Any] = {}
@@ -137,7 +107,7 @@ def parse_query(query_string: bytes, shape: type[msgspec.Struct] | None) -> Any:
     try:
         query = msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise validation_error(error, "query") from None
+        raise invalid_query(error, shape) from None
     for name in values:
         if getattr(query, name) is None:  # msgspec converted the text "null"
             raise invalid_parameter(name, "Expected a value, got null.")
@@ -157,12 +127,31 @@ def invalid_parameter(name: str, detail: str) -> HttpError:
     return HttpError(422, "bad_input", f"Invalid query: {name}: {detail}", errors=(FieldError(name, detail),))
 
 
+def raw_path(request: Request) -> str:
+    """The path as it was sent, still percent-encoded."""
+    return quote(request.scope.get("raw_path") or b"", safe=PATH_CHARACTERS)
+
+
 def raw_header(request: Request, name: bytes) -> bytes | None:
     """A header, from one dict per request instead of Starlette's Headers: the hot path looks up several."""
     headers: dict[bytes, bytes] | None = request.scope.get(RAW_HEADERS)
     if headers is None:
         headers = request.scope[RAW_HEADERS] = dict(request.scope["headers"])
     return headers.get(name)
+
+
+class _NoFields(RequestSchema, frozen=True):
+    """The body of a route that takes none: empty, or an object without fields."""
+
+
+_NO_FIELDS = msgspec.json.Decoder(_NoFields)
+
+
+async def require_no_fields(request: Request, max_bytes: int) -> None:
+    """Reject a body with fields, which the caller would expect to have an effect."""
+    data = await read_body(request, max_bytes)
+    if data.strip():
+        decode_body(data, _NO_FIELDS)
 
 
 async def parse_body(
@@ -176,14 +165,22 @@ async def parse_body(
     data = await read_body(request, max_bytes)
     if media_type is None and data:
         raise HttpError(415, "not_json", "Send the body as Content-Type: application/json.")
+    body = decode_body(data, decoder, locates_bad_json=locates_bad_json)
+    if len(data) > SMALL_BODY:
+        await asyncio.sleep(0)  # a turn for other requests between decoding and what the handler does
+    return body
+
+
+def decode_body(data: bytes, decoder: msgspec.json.Decoder[Any], *, locates_bad_json: bool = False) -> Any:
     if len(data) > SMALL_BODY:
         require_few_values(data)
     try:
-        body = decoder.decode(data or b"{}")  # a body whose fields are all optional may be omitted
+        return decoder.decode(data or b"{}")  # a body whose fields are all optional may be omitted
     except msgspec.ValidationError as error:
         if not data:
             raise HttpError(400, "not_json", "The body is empty.") from None
-        raise validation_error(error) from None
+        found = invalid_fields(data, decoder.type) if len(data) <= LOCATED_BODY else ()
+        raise invalid_body(error, decoder.type, found) from None
     except RecursionError:
         raise HttpError(422, "bad_input", "Invalid body: it is nested too deeply. Send a flatter value.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -195,9 +192,6 @@ async def parse_body(
         is_lone = "surrogate" in str(error) or _LONE_SURROGATE.search(data[-20:]) is not None
         reason = "it contains a lone surrogate, which is not a character" if is_lone else str(error)
         raise HttpError(400, "not_json", f"The body is not JSON: {reason}.") from None
-    if len(data) > SMALL_BODY:
-        await asyncio.sleep(0)  # a turn for other requests between decoding and what the handler does
-    return body
 
 
 def invalid_json_value(data: bytes) -> FieldError | None:

@@ -9,12 +9,16 @@ from starlette.responses import Response
 
 from jobyard import errors
 from jobyard.api.schemas.problems import FieldError, Problem
+from jobyard.api.schemas.running import EnvelopeError, ErrorEnvelope
 from jobyard.observability.current import trace_id
 
 MEDIA_TYPE = "application/problem+json"
+# Below this path every response has an envelope, errors too.
+ENVELOPE_PATH = "/api/v2/"
 FieldErrors: TypeAlias = tuple[FieldError, ...]
 Headers: TypeAlias = dict[str, str]
 
+WWW_AUTHENTICATE = {"WWW-Authenticate": "Bearer"}
 # The nearest class in the MRO of an error decides.
 STATUS: dict[type[errors.JobyardError], int] = {
     errors.JobyardError: 500,
@@ -38,6 +42,7 @@ TITLES = {
     405: "Method not allowed",
     408: "Request timeout",
     409: "Conflict",
+    410: "Gone",
     413: "Content too large",
     415: "Unsupported media type",
     422: "Validation failed",
@@ -70,6 +75,9 @@ def status_of(error: errors.JobyardError) -> int:
 def problem(
     status: int, code: str, detail: str, *, instance: str = "", errors: FieldErrors = (), headers: Headers | None = None
 ) -> Response:
+    if instance.startswith(ENVELOPE_PATH):
+        error = EnvelopeError(code=code, message=detail, errors=errors, trace_id=trace_id())
+        return Response(msgspec.json.encode(ErrorEnvelope(error=error)), status, headers, "application/json")
     title = TITLES.get(status, "Error")
     document = Problem(
         title=title, status=status, code=code, detail=detail, instance=instance, errors=errors, trace_id=trace_id()
@@ -80,6 +88,11 @@ def problem(
 def from_error(error: errors.JobyardError, instance: str = "") -> Response:
     headers = {"Retry-After": "1"} if isinstance(error, errors.StoreError | errors.QueueFull) else None
     return problem(status_of(error), error.code, str(error), instance=instance, headers=headers)
+
+
+def invalid_token(detail: str) -> HttpError:
+    """A token was sent and rejected, as RFC 6750 says it."""
+    return HttpError(401, "invalid_token", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 def from_http_error(error: HttpError, instance: str = "") -> Response:

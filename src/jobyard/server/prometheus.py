@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
@@ -18,6 +19,7 @@ CACHE_SECONDS = 1.0
 class MetricsExporter:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self.metrics = metrics
+        self.sources: list[Callable[[], Awaitable[bytes]]] = []  # further gauges, read with each scrape
         self._store = store
         self._lock = asyncio.Lock()
         self._cached: tuple[float, bytes] | None = None
@@ -28,6 +30,8 @@ class MetricsExporter:
                 store = self._store
                 queues, workers = await store.queues(), await store.workers()
                 text = self.metrics.text(queues, workers, await store.ages(), await store.now())
+                for source in self.sources:
+                    text += await source()
                 self._cached = (time.monotonic(), text)
             return self._cached[1]
 

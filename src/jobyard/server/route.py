@@ -67,6 +67,11 @@ class Route(NamedTuple):
     locates_bad_json: bool = False  # a value that makes the body invalid JSON, such as NaN, gets a pointer
 
     @property
+    def is_api(self) -> bool:
+        """Whether unknown parameters are rejected."""
+        return self.path.startswith(("/v1/", "/api/"))
+
+    @property
     def repeats_response(self) -> bool:
         """Whether the dispatcher enforces an Idempotency-Key. Handlers that make jobs do it themselves."""
         is_own = any(name == "Idempotency-Key" for name, _ in self.headers)

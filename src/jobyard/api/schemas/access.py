@@ -78,6 +78,10 @@ class PrincipalView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     groups: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     csrf_token: str | None = None  # browser sessions send it as X-CSRF-Token with every change
+    session_expires_at: Timestamp | None = None  # of a browser session
+    version: str = ""
+    store: str = ""  # its URL, without secrets
+    root_path: str = ""
 
 
 def token_view(info: TokenInfo) -> TokenView:

@@ -13,10 +13,11 @@ PREFIX = "io.jobyard."
 SNAPSHOT = "io.jobyard.snapshot.v1"
 QUEUE_CHANGED = "io.jobyard.queue.changed.v1"
 RESYNC = "io.jobyard.resync.v1"
+STATS = "io.jobyard.stats.v1"
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event. `data` depends on the type: EventsSnapshot, JobSnapshot, JobEventData, QueueView, or nothing."""
+    """One event. `data` by type: EventsSnapshot, JobSnapshot, JobEventData, QueueView, StatsView, or nothing."""
 
     specversion: str
     id: str

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from jobyard.api.schemas.problems import FieldError
+from jobyard.api.schemas.readable import Readable
 from jobyard.domain import options
 from jobyard.domain.job import Ending, State, UniqueScope
 from jobyard.domain.retry import Backoff
@@ -31,6 +32,7 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=options.MAX_SECONDS)]
 Priority: TypeAlias = Annotated[int, Meta(ge=-options.MAX_PRIORITY, le=options.MAX_PRIORITY)]
 Limit: TypeAlias = Annotated[int, Meta(ge=0, le=options.MAX_LIMIT)]
 Reason: TypeAlias = Annotated[str, Meta(max_length=options.MAX_REASON)]
+PayloadCondition: TypeAlias = Annotated[str, Meta(max_length=500, pattern="^[^:]+:")]
 Ids: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=MAX_IDS)]
 
 
@@ -92,7 +94,7 @@ class BatchRequest(RequestSchema, frozen=True, kw_only=True):
     jobs: Annotated[tuple[JobRequest, ...], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
-class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
+class JobAccepted(Readable, frozen=True, kw_only=True):
     """The job is stored. `created` is false if another job holds the unique key; `id` is then its id."""
 
     id: str
@@ -118,50 +120,50 @@ class BatchResponse(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[BatchItem, ...]  # in the order of the request
 
 
-# Jobs
+# Jobs. The server fills their times in as text: msgspec would write microseconds.
 
 
-class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorView(Readable, frozen=True, kw_only=True):
     attempt: int
     ending: Ending
     message: str
-    at: Timestamp
+    at: AwareDatetime
     type: str | None = None
     traceback: str | None = None
     worker: str | None = None
 
 
-class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressView(Readable, frozen=True, kw_only=True):
     percent: float
     message: str
     data: Any
-    at: Timestamp
+    at: AwareDatetime
 
 
-class LogLineView(msgspec.Struct, frozen=True, kw_only=True):
-    at: Timestamp
+class LogLineView(Readable, frozen=True, kw_only=True):
+    at: AwareDatetime
     level: str
     message: str
 
 
-class StepView(msgspec.Struct, frozen=True, kw_only=True):
+class StepView(Readable, frozen=True, kw_only=True):
     name: str
     status: str
     attempt: int
     data: Any
-    started_at: Timestamp | None
-    finished_at: Timestamp | None
+    started_at: AwareDatetime | None
+    finished_at: AwareDatetime | None
 
 
-class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineEntry(Readable, frozen=True, kw_only=True):
     """One entry of the history of a job."""
 
-    at: Timestamp
+    at: AwareDatetime
     what: Literal["created", "due", "started", "attempt_ended", "finished"]
     detail: str = ""
 
 
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+class JobSummary(Readable, frozen=True, kw_only=True):
     """A job as lists show it: without log lines, steps, tracebacks and timeline."""
 
     id: str
@@ -180,10 +182,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None
     tags: tuple[str, ...]
     submitted_by: str | None  # the id of the token that submitted it over HTTP
-    created_at: Timestamp
-    run_at: Timestamp | None  # null: only after a signal
-    started_at: Timestamp | None
-    finished_at: Timestamp | None
+    created_at: AwareDatetime
+    run_at: AwareDatetime | None  # null: only after a signal
+    started_at: AwareDatetime | None
+    finished_at: AwareDatetime | None
     worker: str | None
     external_id: str | None
     waiting_for: str | None  # the signal that it is parked on
@@ -202,20 +204,20 @@ class JobView(JobSummary, frozen=True, kw_only=True):
     timeline: tuple[TimelineEntry, ...] = ()
 
 
-class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+class JobPage(Readable, frozen=True, kw_only=True):
     """A page may be short or even empty and still have a token: continue until there is none."""
 
     items: tuple[JobSummary, ...]
     next_page_token: str | UnsetType = UNSET
 
 
-class CauseView(msgspec.Struct, frozen=True, kw_only=True):
+class CauseView(Readable, frozen=True, kw_only=True):
     code: str
     sentence: str
     data: dict[str, Any]
 
 
-class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
+class ExplanationView(Readable, frozen=True, kw_only=True):
     job_id: str
     state: State
     sentence: str
@@ -225,7 +227,25 @@ class ExplanationView(msgspec.Struct, frozen=True, kw_only=True):
     counts_capped: bool
 
 
+class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of jobs by state. A number that equals the cap means that many or more."""
+
+    counts: dict[str, int]
+    cap: int
+    is_complete: bool
+
+
 # Actions
+
+
+class CloneRequest(RequestSchema, frozen=True, kw_only=True):
+    """What the new job has different from the old one."""
+
+    queue: Name | None = None
+    group: Name | None = None
+    priority: Priority | None = None
+    delay_seconds: Seconds | None = None
+    payload: dict[str, Any] | None = None
 
 
 class ReasonRequest(RequestSchema, frozen=True, kw_only=True):
@@ -239,6 +259,7 @@ class PriorityRequest(RequestSchema, frozen=True, kw_only=True):
 class SignalRequest(RequestSchema, frozen=True, kw_only=True):
     name: Name
     data: Any = None
+    signal_id: Name | None = None
 
 
 class SignalResponse(msgspec.Struct, frozen=True):
@@ -255,6 +276,8 @@ class JobFilter(RequestSchema, frozen=True, kw_only=True):
     tag: Name | None = None
     unique_key: Name | None = None
     text: Annotated[str, Meta(min_length=1, max_length=options.MAX_NAME)] | None = None  # in the payload, any case
+    payload: Annotated[tuple[PayloadCondition, ...], Meta(max_length=10)] = ()
+    error: Annotated[str, Meta(min_length=1, max_length=500)] | None = None  # as dead letters are grouped
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
 
@@ -280,7 +303,7 @@ class RedriveRequest(RequestSchema, frozen=True, kw_only=True):
     page_token: str | None = None
 
 
-class BulkResponse(msgspec.Struct, frozen=True, kw_only=True):
+class BulkResponse(Readable, frozen=True, kw_only=True):
     changed: int
     unchanged: int  # in a state that does not allow the action
     not_found: int | UnsetType = UNSET  # this and the next three only for a request by ids
@@ -293,7 +316,7 @@ class BulkResponse(msgspec.Struct, frozen=True, kw_only=True):
 # Kinds
 
 
-class KindView(msgspec.Struct, frozen=True, kw_only=True):
+class KindView(Readable, frozen=True, kw_only=True):
     """A kind that the app of the server declares, with the defaults of its jobs."""
 
     name: str
@@ -303,6 +326,6 @@ class KindView(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None
 
 
-class KindList(msgspec.Struct, frozen=True, kw_only=True):
+class KindList(Readable, frozen=True, kw_only=True):
     items: tuple[KindView, ...]
     any_kind: bool  # no app is loaded, so every kind is accepted

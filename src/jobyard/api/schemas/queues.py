@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from jobyard.api.schemas.jobs import Limit, RequestSchema, Seconds, Timestamp
+from jobyard.api.schemas.jobs import AwareDatetime, Limit, RequestSchema, Seconds
+from jobyard.api.schemas.readable import Readable
 
 
 class SettingsRequest(RequestSchema, frozen=True, kw_only=True):
@@ -19,20 +20,38 @@ class SettingsRequest(RequestSchema, frozen=True, kw_only=True):
     max_waiting_per_group: Limit | UnsetType | None = UNSET
     keep_completed: Limit | UnsetType = UNSET
     keep_failed: Limit | UnsetType = UNSET
-    keep_seconds: Seconds | UnsetType = UNSET
+    keep_completed_seconds: Seconds | UnsetType = UNSET
+    keep_failed_seconds: Seconds | UnsetType = UNSET
+    keep_at_most: Limit | UnsetType = UNSET
 
 
-class SettingsView(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsChange(TypedDict, total=False):
+    """The same as keyword arguments."""
+
     max_running: int | None
     max_per_group: int | None
     max_waiting: int | None
     max_waiting_per_group: int | None
     keep_completed: int
     keep_failed: int
-    keep_seconds: float
+    keep_completed_seconds: float
+    keep_failed_seconds: float
+    keep_at_most: int
 
 
-class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsView(Readable, frozen=True, kw_only=True):
+    max_running: int | None
+    max_per_group: int | None
+    max_waiting: int | None
+    max_waiting_per_group: int | None
+    keep_completed: int
+    keep_failed: int
+    keep_completed_seconds: float
+    keep_failed_seconds: float
+    keep_at_most: int
+
+
+class QueueView(Readable, frozen=True, kw_only=True):
     name: str
     paused: bool
     settings: SettingsView
@@ -43,12 +62,14 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     completed: int | None
     failed: int | None
     cancelled: int | None
+    removed_by_cap: int | None
+    removed_by_cap_at: AwareDatetime | None = None
     finished_per_minute: int | None = None  # jobs that ended in the last minute; null in events
     settings_origin: Literal["default", "declared", "operator"] | None = None  # null in events
     declared_settings: SettingsView | None = None  # null: not declared, and in events
 
 
-class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePage(Readable, frozen=True, kw_only=True):
     items: tuple[QueueView, ...]
     next_page_token: str | UnsetType = UNSET
 
@@ -57,7 +78,7 @@ class DrainResponse(msgspec.Struct, frozen=True):
     removed: int
 
 
-class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+class GroupView(Readable, frozen=True, kw_only=True):
     queue: str
     name: str | None  # null: jobs without a group
     limit: int | None  # its own limit, if set
@@ -68,7 +89,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
-class GroupPage(msgspec.Struct, frozen=True, kw_only=True):
+class GroupPage(Readable, frozen=True, kw_only=True):
     items: tuple[GroupView, ...]
     next_page_token: str | UnsetType = UNSET
 
@@ -77,18 +98,36 @@ class LimitRequest(RequestSchema, frozen=True, kw_only=True):
     limit: Limit  # 0 blocks the group, 1 makes it serial
 
 
-class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerJob(Readable, frozen=True, kw_only=True):
+    """A job that a worker runs."""
+
+    id: str
+    kind: str
+    queue: str
+    group: str | None
+    started_at: AwareDatetime | None
+    percent: float | None
+
+
+class WorkerView(Readable, frozen=True, kw_only=True):
     id: str
     host: str
     pid: int
     queues: tuple[str, ...]  # empty: all
     concurrency: int
-    running: int
-    completed: int
+    running: int | None  # null: the worker also runs jobs that are out of the scope of the token
+    completed: int | None  # null: as for `running`
     quiet: bool  # it claims no more jobs
-    started_at: Timestamp
-    seen_at: Timestamp
-    finished_per_minute: dict[str, int] = {}  # jobs that ended in the last minute, by queue
+    started_at: AwareDatetime
+    seen_at: AwareDatetime
+    # Jobs that ended in the last minute, by queue.
+    finished_per_minute: dict[str, int] = msgspec.field(default_factory=dict)
+    kinds: tuple[str, ...] | None = None  # that it has handlers for; null: not known, or not for this token
+    memory_bytes: int | None = None  # of its process; null: not known
+    cpu_seconds: float | None = None  # since its start, with its child processes; null: not known
+    cpu_percent: float | None = None  # 100 is one core; null: not known
+    is_lost: bool = False  # it ended within the last hour without saying so
+    jobs: tuple[WorkerJob, ...] | UnsetType = UNSET  # what it runs, if that is wanted; at most 20
 
 
 class WorkerList(msgspec.Struct, frozen=True):

@@ -80,6 +80,19 @@ class ScheduleChange(RequestSchema, frozen=True, kw_only=True):
         return {name: value for name, value in words.items() if value is not UNSET}
 
 
+class TickView(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on one tick, or on `count` consecutive missed ticks that end with it."""
+
+    at: Timestamp
+    verdict: Verdict
+    job_id: str | None  # of a skipped tick: the job that was still active
+    state: State | None  # of that job; null if there is none, or it was removed
+    is_pruned: bool
+    first_at: Timestamp
+    count: int
+    decided_at: Timestamp
+
+
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     expression: str
@@ -106,6 +119,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: Timestamp
     next_at: Timestamp | None  # null: paused, or no more ticks
     silent_until: Timestamp | None  # set if the clock of the store was ahead; resume it to fire from now on
+    recent: tuple[TickView, ...] | UnsetType = UNSET  # its newest ticks, newest first, if they are wanted
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,19 +138,6 @@ class NextTicksResponse(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str
     in_words: str
     items: tuple[Timestamp, ...]
-
-
-class TickView(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one tick, or on `count` consecutive missed ticks that end with it."""
-
-    at: Timestamp
-    verdict: Verdict
-    job_id: str | None  # of a skipped tick: the job that was still active
-    state: State | None  # of that job; null if there is none, or it was removed
-    is_pruned: bool
-    first_at: Timestamp
-    count: int
-    decided_at: Timestamp
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):

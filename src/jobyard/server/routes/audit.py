@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
 from starlette.responses import Response
 
 from jobyard.api.schemas.access import AuditPage, audit_view
-from jobyard.api.schemas.jobs import RequestSchema
-from jobyard.domain.access import Permission
+from jobyard.api.schemas.jobs import Name, RequestSchema
+from jobyard.domain.access import AuditEntry, Permission
 from jobyard.operations.audit import START, Position, position_after
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
+from jobyard.server.pagination import (
+    PageSize,
+    PageToken,
+    decode_page_token,
+    encode_page_token,
+    invalid_page_token,
+    list_name,
+    page_response,
+)
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("audit")
 MAX_DIGITS = 18
+TARGET_STRETCH = 1000
+_encode = msgspec.json.Encoder().encode
 
 
 class AuditQuery(RequestSchema, frozen=True, kw_only=True):
+    newest: bool = False  # newest first
+    target: Name | None = None  # only changes to this; a short page may have a token
     page_size: PageSize = 50
     page_token: PageToken | None = None
 
 
 @ROUTES.add("GET", "/v1/audit", Permission.ADMINISTER, query=AuditQuery, response=AuditPage)
 async def read_audit(context: RequestContext) -> Response:
-    """List the changes and who made them, oldest first."""
+    """List the changes and who made them, oldest first; with newest=true, newest first."""
     if context.principal.has_scope:
         detail = "A token that is restricted to queues, groups or kinds cannot read the audit log."
         raise HttpError(403, "out_of_scope", detail)
-    after = decoded_position(context.query.page_token)
+    if context.query.newest:
+        return await newest_entries(context)
+    after = decoded_position(decode_page_token(context.query.page_token, list_name(context)))
     entries = await context.operations.audit.read(after, context.query.page_size)
     is_full = len(entries) == context.query.page_size
     following = ".".join(map(str, position_after(after, entries))) if is_full else None
-    return page_response(context, AuditPage, map(audit_view, entries), following)
+    return page_response(context, AuditPage, map(audit_view, matching(context, entries)), following)
 
 
-def decoded_position(page_token: str | None) -> Position:
-    given = decode_page_token(page_token)
+async def newest_entries(context: RequestContext) -> Response:
+    token = decode_page_token(context.query.page_token, list_name(context, "newest"))
+    before = None if token is None else decoded_position(token)
+    # The entries of one target are looked for in a bounded stretch per page.
+    size = context.query.page_size if context.query.target is None else TARGET_STRETCH
+    entries, following = await context.operations.audit.newest(size, before)
+    cursor = None if following is None else ".".join(map(str, following))
+    page = AuditPage(
+        items=tuple(map(audit_view, matching(context, entries)))[: max(context.query.page_size, 1)],
+        next_page_token=encode_page_token(cursor, list_name(context, "newest")),
+    )
+    return Response(_encode(page), media_type="application/json")
+
+
+def matching(context: RequestContext, entries: Iterable[AuditEntry]) -> list[AuditEntry]:
+    """Of a queue, also the changes to its groups."""
+    target = context.query.target
+    return [each for each in entries if target is None or each.target == target or each.target.startswith(f"{target}/")]
+
+
+def decoded_position(given: str | None) -> Position:
     if given is None:
         return START
     numbers = given.split(".")

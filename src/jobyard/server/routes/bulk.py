@@ -16,7 +16,7 @@ from jobyard.live_events.poller import jobs_by_id
 from jobyard.operations.commands import CHANGE_AT_ONCE
 from jobyard.ports.admin_store import Action, Changed
 from jobyard.server.authorization import can_see, is_restricted, visible_filters
-from jobyard.server.pagination import decode_page_token, encode_page_token, invalid_page_token
+from jobyard.server.pagination import decode_page_token, encode_page_token, invalid_page_token, list_name
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.visible_jobs import find_visible
@@ -78,7 +78,8 @@ async def by_filter(
 ) -> BulkResponse:
     """Change page by page, in short transactions, until the limit or the deadline is reached."""
     filters, is_visible = visible_filters(context.principal, requested, states)
-    cursor = decode_page_token(request.page_token)
+    of_list = list_name(context, "by filter")
+    cursor = decode_page_token(request.page_token, of_list)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     changed = unchanged = looked_at = 0
     while True:
@@ -89,14 +90,17 @@ async def by_filter(
         looked_at += len(page.jobs)
         cursor = page.cursor
         if cursor is None or looked_at >= request.limit or asyncio.get_running_loop().time() > end:
-            return BulkResponse(changed=changed, unchanged=unchanged, next_page_token=encode_page_token(cursor))
+            return BulkResponse(
+                changed=changed, unchanged=unchanged, next_page_token=encode_page_token(cursor, of_list)
+            )
 
 
 async def by_ids(
     context: RequestContext, request: BulkRequest, ids: tuple[str, ...], states: tuple[State, ...]
 ) -> BulkResponse:
     """Change jobs by id, and report each as changed, unchanged or not found; invisible jobs are not found."""
-    first = position = position_in(ids, request.page_token)
+    of_list = list_name(context, "by ids")
+    first = position = position_in(ids, decode_page_token(request.page_token, of_list))
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     last = min(len(ids), first + request.limit)
     changed: list[str] = []
@@ -117,7 +121,7 @@ async def by_ids(
         changed_ids=tuple(changed),
         unchanged_ids=tuple(unchanged),
         not_found_ids=missing,
-        next_page_token=encode_page_token(str(position)) if position < len(ids) else UNSET,
+        next_page_token=encode_page_token(str(position), of_list) if position < len(ids) else UNSET,
     )
 
 
@@ -133,8 +137,8 @@ async def partition_visible(
     return matching, [job.id for job in visible if states and job.state not in states]
 
 
-def position_in(ids: tuple[str, ...], page_token: str | None) -> int:
-    given = decode_page_token(page_token) or "0"
+def position_in(ids: tuple[str, ...], cursor: str | None) -> int:
+    given = cursor or "0"
     if not (given.isascii() and given.isdigit() and len(given) < 9 and int(given) < max(1, len(ids))):
         raise invalid_page_token()
     return int(given)

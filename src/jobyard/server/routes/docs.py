@@ -21,7 +21,7 @@ def static(name: str) -> bytes:
 @ROUTES.add("GET", "/openapi.json", None, response=dict)
 async def get_openapi(context: RequestContext) -> Response:
     """The OpenAPI 3.1 document."""
-    return Response(msgspec.json.encode(context.request.app.openapi()), media_type="application/json")
+    return Response(msgspec.json.encode(context.request.app.state.openapi()), media_type="application/json")
 
 
 @ROUTES.add("GET", "/docs", None, media_type="text/html")

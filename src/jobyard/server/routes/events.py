@@ -38,7 +38,7 @@ LAST_EVENT_ID = (
 )
 
 EventType: TypeAlias = Literal[
-    "enqueued", "started", "progress", "completed", "failed", "retrying", "cancelled", "queue"
+    "enqueued", "started", "progress", "completed", "failed", "retrying", "cancelled", "queue", "stats"
 ]
 
 

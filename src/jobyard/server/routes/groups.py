@@ -10,7 +10,7 @@ from jobyard.api.schemas.queues import GroupPage, LimitRequest
 from jobyard.domain.access import Permission
 from jobyard.ports.admin_store import GroupInfo
 from jobyard.server.authorization import visible_group, visible_queue
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, list_name, page_response
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
@@ -31,7 +31,7 @@ async def list_groups(context: RequestContext) -> Response:
     if context.principal.kinds:
         detail = "The token is restricted to kinds and cannot see the counts of whole groups."
         raise HttpError(403, "not_allowed", detail)
-    after = decode_page_token(context.query.page_token)
+    after = decode_page_token(context.query.page_token, list_name(context))
     if context.principal.groups:
         found = await own_groups(context, queue, size, after)
     else:

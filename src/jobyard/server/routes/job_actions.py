@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from jobyard.api.convert import job_view
-from jobyard.api.schemas.jobs import JobView, PriorityRequest, ReasonRequest, SignalRequest, SignalResponse
-from jobyard.domain.access import Permission
+import msgspec
+from starlette.responses import Response
+
+from jobyard.api.convert import job_view, owner_tag
+from jobyard.api.schemas.jobs import (
+    CloneRequest,
+    JobAccepted,
+    JobView,
+    PriorityRequest,
+    ReasonRequest,
+    SignalRequest,
+    SignalResponse,
+)
+from jobyard.domain.access import Permission, Principal
+from jobyard.domain.ids import new_id
+from jobyard.domain.job import Job, NewJob
+from jobyard.domain.tags import is_reserved
 from jobyard.executors.python.payload import to_json
+from jobyard.executors.sandbox.program import KIND as PROGRAM
 from jobyard.ports.admin_store import Action
-from jobyard.server.authorization import require_job
+from jobyard.server.authorization import require_job, require_kind, visible_job
+from jobyard.server.dispatch import RawJsonResponse
+from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("jobs")
@@ -54,7 +71,51 @@ async def signal_job(context: RequestContext) -> SignalResponse:
     """Wake a job that is parked on this signal, or store the signal until it parks."""
     job_id = await require_job(context)
     data = to_json(context.body.data, "signal data", context.dependencies.settings.max_body_bytes)
-    return SignalResponse(await context.operations.signal(job_id, context.body.name, data))
+    woke = await context.operations.signal(job_id, context.body.name, data, signal_id=context.body.signal_id)
+    return SignalResponse(woke)
+
+
+@ROUTES.add(
+    "POST",
+    "/v1/jobs/{id}/clone",
+    Permission.OPERATE,
+    status=202,
+    body=CloneRequest,
+    response=JobAccepted,
+    problems=(409,),
+)
+async def clone_job(context: RequestContext) -> Response:
+    """Submit a job like this one, with the given differences; its unique key and private payload are not copied."""
+    job, request = await visible_job(context), context.body
+    require_kind(context, job.kind)
+    if job.kind == PROGRAM or job.is_workflow or job.parent_id is not None:
+        detail = f"Cannot clone job {job.id}: programs, workflows and child jobs have routes of their own."
+        raise HttpError(409, "not_possible", detail)
+    new = cloned(job, request, context.principal)
+    if not context.principal.reaches(new.queue, new.group, new.kind):
+        raise HttpError(403, "out_of_scope", "The queue or the group is out of the scope of the token.")
+    [inserted] = await context.dependencies.store.insert([new])
+    context.dependencies.enqueued(new)
+    await context.operations.record("job.clone", job.id, job=inserted.id)
+    accepted = JobAccepted(id=inserted.id, kind=new.kind, queue=new.queue, created=inserted.created)
+    return RawJsonResponse(msgspec.json.encode(accepted), 202, (b"location", f"/v1/jobs/{inserted.id}".encode()))
+
+
+def cloned(job: Job, request: CloneRequest, principal: Principal) -> NewJob:
+    payload = bytes(job.payload) if request.payload is None else msgspec.json.encode(request.payload)
+    return NewJob(
+        id=new_id(),
+        kind=job.kind,
+        queue=job.queue if request.queue is None else request.queue,
+        group=job.group if request.group is None else request.group,
+        priority=job.priority if request.priority is None else request.priority,
+        payload=payload,
+        max_attempts=job.max_attempts,
+        timeout_seconds=job.timeout_seconds,
+        backoff=job.backoff,
+        delay_seconds=request.delay_seconds or 0.0,
+        tags=(*(tag for tag in job.tags if not is_reserved(tag)), owner_tag(principal)),
+    )
 
 
 @ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, status=204)

@@ -11,17 +11,16 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from jobyard.api.convert import explanation_view, job_summary, job_view
-from jobyard.api.schemas.jobs import MAX_WAIT_SECONDS, ExplanationView, JobFilter, JobPage, JobView, Name
+from jobyard.api.schemas.jobs import MAX_WAIT_SECONDS, ExplanationView, JobCounts, JobFilter, JobPage, JobView, Name
 from jobyard.domain.access import Permission
-from jobyard.domain.explain import explain
 from jobyard.domain.job import Job, State
-from jobyard.operations.sandboxes import missing_sandbox
+from jobyard.operations.explanations import explain_position
 from jobyard.ports.admin_store import Filter
 from jobyard.server.authorization import JobPredicate, require_job, visible_filters, visible_job
-from jobyard.server.dispatch import WWW_AUTHENTICATE
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
+from jobyard.server.job_counts import counted_by_state
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, list_name, page_response
 from jobyard.server.parsing import invalid_parameter
-from jobyard.server.problems import HttpError
+from jobyard.server.problems import invalid_token
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.visible_jobs import find_visible
 
@@ -31,6 +30,8 @@ MAX_PAGES = 10
 # Jobs may hold megabytes each: a page ends early when its jobs are large, and the store is read in small steps.
 MAX_PAGE_BYTES = 2 << 20
 FIRST_STEP, MAX_STEP = 10, 50
+# A search that finds little returns after this long with a page token; the caller decides whether to continue.
+SEARCH_SECONDS = 0.3
 ABOUT_BYTES = 800  # of a job without its payload, result, progress and errors
 MAX_IDS = 100
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +41,7 @@ class JobListQuery(JobFilter, frozen=True, kw_only=True):
     """The filter and the page of a list."""
 
     id: tuple[Name, ...] = ()  # may be repeated
+    mine: bool = False  # only jobs that this token submitted
     page_size: PageSize = 50
     page_token: PageToken | None = None
 
@@ -54,8 +56,8 @@ async def job_page(context: RequestContext, states: tuple[State, ...] = ()) -> R
     query: JobListQuery = context.query
     if len(query.id) > MAX_IDS:
         raise invalid_parameter("id", f"It may be given at most {MAX_IDS} times.")
-    filters, is_visible = visible_filters(context.principal, query, states, query.id or None)
-    after = decode_page_token(query.page_token)
+    filters, is_visible = visible_filters(context.principal, query, states, query.id or None, mine=query.mine)
+    after = decode_page_token(query.page_token, list_name(context))
     jobs, cursor = await visible_jobs(context, filters, is_visible, query.page_size, after)
     return page_response(context, JobPage, map(job_summary, jobs), cursor)
 
@@ -65,6 +67,7 @@ async def visible_jobs(
 ) -> tuple[list[Job], str | None]:
     """Up to `size` visible jobs, fewer if they are large, and the cursor of the next page."""
     found: list[Job] = []
+    end = asyncio.get_running_loop().time() + SEARCH_SECONDS
     read = bytes_found = 0
     step = FIRST_STEP
     while read < size * MAX_PAGES:
@@ -79,7 +82,7 @@ async def visible_jobs(
         found += [job for job in page.jobs if is_visible(job)]
         read, cursor = read + step, page.cursor
         room = MAX_PAGE_BYTES - bytes_found
-        if cursor is None or len(found) >= size or room <= 0:
+        if cursor is None or len(found) >= size or room <= 0 or asyncio.get_running_loop().time() > end:
             break
         step = max(1, min(MAX_STEP, room * read // max(1, bytes_found)))
     return found, cursor
@@ -94,6 +97,18 @@ def job_bytes(job: Job) -> int:
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0.0  # seconds
+
+
+class CountQuery(JobFilter, frozen=True, kw_only=True):
+    mine: bool = False  # only jobs that this token submitted
+
+
+@ROUTES.add("GET", "/v1/jobs/counts", Permission.READ, query=CountQuery, response=JobCounts)
+async def count_jobs(context: RequestContext) -> JobCounts:
+    """Count the jobs of each state that match, up to a cap; slow searches end early and say so."""
+    query: CountQuery = context.query
+    filters, is_visible = visible_filters(context.principal, query, mine=query.mine)
+    return await counted_by_state(context.dependencies.store, filters, is_visible)
 
 
 @ROUTES.add("GET", "/v1/jobs/{id}", Permission.READ, query=WaitQuery, response=JobView)
@@ -120,7 +135,7 @@ async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
         draining.cancel()
         dependencies.open_requests.release(principal_id)
     if not await dependencies.authenticator.is_valid(principal_id):
-        raise HttpError(401, "no_token", "The token was revoked during the request.", headers=WWW_AUTHENTICATE)
+        raise invalid_token("The token was revoked during the request.")
     return job
 
 
@@ -128,8 +143,10 @@ async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
 async def explain_job(context: RequestContext) -> ExplanationView:
     """Explain why a job waits."""
     job_id = await require_job(context)
-    standing = await context.dependencies.store.standing(job_id)
-    if context.principal.sees_own_jobs_only:
+    store, principal = context.dependencies.store, context.principal
+    position = await store.position(job_id)
+    if principal.sees_own_jobs_only:
         # A submitter must not see the jobs of others.
-        standing = msgspec.structs.replace(standing, running_ids=())
-    return explanation_view(explain(standing, await missing_sandbox(context.dependencies.store, standing.job)))
+        position = msgspec.structs.replace(position, running_ids=())
+    names_others = not principal.sees_own_jobs_only and not principal.has_scope
+    return explanation_view(await explain_position(store, position, names_others=names_others))

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import ipaddress
 from html import escape
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from jobyard.domain.access import Principal
 from jobyard.operations.sessions import csrf_token, csrf_token_fits
-from jobyard.server.auth import TokenAuthenticator, cookie_name, require_same_origin, session_cookie
+from jobyard.server.auth import (
+    TokenAuthenticator,
+    client_address,
+    cookie_name,
+    require_no_cross_site,
+    require_same_origin,
+    session_cookie,
+)
 from jobyard.server.parsing import read_body
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("browser")
 
-HOME = "/login"  # shows the current session and links
+HOME = "/"  # the dashboard
 MAX_FORM_BYTES = 4096
 FORM = "application/x-www-form-urlencoded"
 
@@ -108,6 +117,45 @@ async def login(context: RequestContext) -> Response:
     if principal is None:
         authenticator.reject(request, "Too many failed logins from this address.")
         return login_form("The token is wrong, revoked or expired.", 401)
+    return await open_session(context, authenticator, principal)
+
+
+@ROUTES.add(
+    "GET",
+    "/login/{code}",
+    None,
+    status=303,
+    media_type="text/html",
+    other_statuses=((401, "The login form: the link was used, has expired, or the request is not from this machine."),),
+    problems=(403, 429, 503),
+)
+async def login_by_link(context: RequestContext) -> Response:
+    """Open a browser session by a link that works once, for a minute, on this machine."""
+    request, authenticator = context.request, context.dependencies.authenticator
+    if not isinstance(authenticator, TokenAuthenticator):
+        return RedirectResponse(HOME, 303)
+    require_no_cross_site(request)
+    is_local = is_loopback_address(client_address(request))
+    principal = await authenticator.sessions.use_link(context.path["code"]) if is_local else None
+    if principal is None:
+        authenticator.reject(request, "Too many failed logins from this address.")
+        return login_form("The link was used, or has expired. Log in with a token.", 401)
+    return await open_session(context, authenticator, principal)
+
+
+def is_loopback_address(address: str) -> bool:
+    """
+    >>> is_loopback_address("127.0.0.1"), is_loopback_address("10.0.0.1"), is_loopback_address("")
+    (True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+async def open_session(context: RequestContext, authenticator: TokenAuthenticator, principal: Principal) -> Response:
+    request = context.request
     session = await authenticator.sessions.open(principal)
     await context.dependencies.operations.as_principal(principal).record("session.open")
     response = RedirectResponse(HOME, 303)

@@ -16,7 +16,7 @@ from jobyard.domain.access import Permission
 from jobyard.domain.job import QueueSettings
 from jobyard.ports.admin_store import QueueInfo
 from jobyard.server.authorization import visible_queue, whole_queue_forbidden
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, page_response
+from jobyard.server.pagination import PageSize, PageToken, decode_page_token, list_name, page_response
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
@@ -31,7 +31,8 @@ class QueueQuery(RequestSchema, frozen=True, kw_only=True):
 @ROUTES.add("GET", "/v1/queues", Permission.WATCH, query=QueueQuery, response=QueuePage)
 async def list_queues(context: RequestContext) -> Response:
     """List queues with their counts, by name."""
-    own, after, size = context.principal.queues, decode_page_token(context.query.page_token), context.query.page_size
+    own, size = context.principal.queues, context.query.page_size
+    after = decode_page_token(context.query.page_token, list_name(context))
     infos = [
         info
         for info in await context.operations.queues()
@@ -102,7 +103,8 @@ def require_same_retention(context: RequestContext, before: QueueSettings, after
 
 
 def retention(settings: QueueSettings) -> tuple[float, ...]:
-    return settings.keep_completed, settings.keep_failed, settings.keep_seconds
+    """The values of all keep_ settings."""
+    return tuple(getattr(settings, name) for name in settings.__struct_fields__ if name.startswith("keep_"))
 
 
 async def pause(context: RequestContext, *, paused: bool) -> QueueView:

@@ -20,7 +20,14 @@ from jobyard.operations.schedule_options import checked_fields
 from jobyard.operations.schedules import first_instants, view_of, views_of
 from jobyard.server.authorization import require_kind
 from jobyard.server.dispatch import RawJsonResponse
-from jobyard.server.pagination import PageSize, PageToken, decode_page_token, invalid_page_token, page_response
+from jobyard.server.pagination import (
+    PageSize,
+    PageToken,
+    decode_page_token,
+    invalid_page_token,
+    list_name,
+    page_response,
+)
 from jobyard.server.parsing import with_pointers
 from jobyard.server.problems import HttpError, status_of
 from jobyard.server.route import RequestContext, Routes
@@ -36,6 +43,7 @@ SCHEDULES_PER_PAGE = 1000
 class ScheduleQuery(RequestSchema, frozen=True, kw_only=True):
     queue: Name | None = None
     kind: Name | None = None
+    history: Annotated[int, Meta(ge=0, le=20)] = 0  # number of past ticks to include
     page_size: PageSize = 50
     page_token: PageToken | None = None
 
@@ -96,10 +104,17 @@ async def runnable_schedule(context: RequestContext) -> Schedule:
 async def list_schedules(context: RequestContext) -> Response:
     """List schedules by name."""
     query: ScheduleQuery = context.query
-    first = decode_page_token(query.page_token)
+    first = decode_page_token(query.page_token, list_name(context))
     found, following = await visible_schedules(context, first)
     items = await views_of(context.dependencies.store, found, first)
+    if query.history:
+        items = [await with_recent(context, each, query.history) for each in items]
     return page_response(context, schemas.SchedulePage, items, following)
+
+
+async def with_recent(context: RequestContext, view: schemas.ScheduleView, count: int) -> schemas.ScheduleView:
+    past = await context.operations.schedule_list.history(view.name, count)
+    return msgspec.structs.replace(view, recent=tuple(map(schemas.tick_view, past)))
 
 
 async def visible_schedules(context: RequestContext, after: str | None) -> tuple[list[Schedule], str | None]:
@@ -149,7 +164,7 @@ async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse
 async def history_of_schedule(context: RequestContext) -> Response:
     """List past ticks, newest first: fired, late, missed or skipped, and the state of their jobs."""
     found, query = await visible_schedule(context), context.query
-    before = decode_page_token(query.page_token)
+    before = decode_page_token(query.page_token, list_name(context))
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= MAX_DIGITS):
         raise invalid_page_token()
     before_at = None if before is None else int(before)

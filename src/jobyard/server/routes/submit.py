@@ -20,9 +20,9 @@ from jobyard.server.problems import HttpError, status_of
 from jobyard.server.route import RequestContext, Routes
 
 ROUTES = Routes("jobs")
-TURN = 100  # jobs of a batch, after which other requests get their turn
+YIELD_EVERY_JOBS = 100  # jobs of a batch, after which other requests get their turn
 REPLAYED = (b"idempotency-replayed", b"true")
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 
 
 @ROUTES.add(
@@ -51,7 +51,7 @@ async def submit_job(context: RequestContext) -> Response:
     job, found = prepared.job, stored.inserted
     if found.created:
         context.dependencies.enqueued(job)
-    body = _encode(JobAccepted(id=found.id, kind=job.kind, queue=job.queue, created=was_created(prepared, stored)))
+    body = encode(JobAccepted(id=found.id, kind=job.kind, queue=job.queue, created=was_created(prepared, stored)))
     location = (b"location", f"/v1/jobs/{found.id}".encode())
     return RawJsonResponse(body, 202, location, REPLAYED) if stored.is_replay else RawJsonResponse(body, 202, location)
 
@@ -74,7 +74,7 @@ async def submit_batch(context: RequestContext) -> Response:
             items[number] = batch_item(with_pointers(error, f"/jobs/{number}"))
         except (JobyardError, HttpError) as error:
             items[number] = batch_item(error)
-        if number % TURN == TURN - 1:
+        if number % YIELD_EVERY_JOBS == YIELD_EVERY_JOBS - 1:
             await asyncio.sleep(0)
     unknown = await unknown_queues(context, {prepared.job.queue for prepared in ready.values()})
     for number in [number for number, prepared in ready.items() if prepared.job.queue in unknown]:
@@ -91,7 +91,7 @@ async def submit_batch(context: RequestContext) -> Response:
         accepted=accepted, refused=len(items) - accepted, items=tuple(items[number] for number in range(len(items)))
     )
     is_replay = bool(results) and all(isinstance(each, Stored) and each.is_replay for each in results)
-    return RawJsonResponse(_encode(body), 200, REPLAYED) if is_replay else RawJsonResponse(_encode(body), 200)
+    return RawJsonResponse(encode(body), 200, REPLAYED) if is_replay else RawJsonResponse(encode(body), 200)
 
 
 async def stored_item(

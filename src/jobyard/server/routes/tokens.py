@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
+import msgspec
 from starlette.responses import Response
 
+from jobyard.api.convert import time_text
 from jobyard.api.schemas import access as schemas
 from jobyard.domain.access import Permission, Principal
 from jobyard.operations.sessions import csrf_token
-from jobyard.server.auth import session_cookie
+from jobyard.server.auth import TokenAuthenticator, session_cookie
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
@@ -19,7 +23,17 @@ async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
     """Get the principal of the request and its permissions."""
     by_cookie = "authorization" not in context.request.headers
     session = session_cookie(context.request) if by_cookie else None
-    return schemas.principal_view(context.principal, None if session is None else csrf_token(session))
+    dependencies, expires_at = context.dependencies, None
+    if session is not None and isinstance(dependencies.authenticator, TokenAuthenticator):
+        expires_at = await dependencies.authenticator.sessions.expires_at(session)
+    view = schemas.principal_view(context.principal, None if session is None else csrf_token(session))
+    return msgspec.structs.replace(
+        view,
+        session_expires_at=time_text(expires_at),
+        version=version("jobyard"),
+        store="" if context.principal.has_scope else dependencies.store.url,
+        root_path=dependencies.settings.root_path,
+    )
 
 
 @ROUTES.add("GET", "/v1/tokens", Permission.ADMINISTER, response=schemas.TokenList)

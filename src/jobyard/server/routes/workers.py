@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from jobyard.api.convert import worker_view
-from jobyard.api.schemas.queues import WorkerList
+from typing import Any
+
+import msgspec
+
+from jobyard.api.convert import time_text, worker_view
+from jobyard.api.schemas.jobs import JobFilter, RequestSchema
+from jobyard.api.schemas.queues import WorkerJob, WorkerList, WorkerView
 from jobyard.domain.access import Permission, Principal
+from jobyard.domain.job import State
 from jobyard.errors import WorkerNotFound
+from jobyard.operations.lost_workers import lost_workers
 from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.server.authorization import visible_filters
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
+from jobyard.server.visible_jobs import find_visible
 
 ROUTES = Routes("workers")
+# Running jobs that are read for the list, and shown of each worker.
+MAX_RUNNING, MAX_JOBS = 500, 20
 
 
 def serves(principal: Principal, worker: WorkerInfo) -> bool:
@@ -18,13 +29,66 @@ def serves(principal: Principal, worker: WorkerInfo) -> bool:
     return not principal.queues or not worker.queues or not set(principal.queues).isdisjoint(worker.queues)
 
 
-@ROUTES.add("GET", "/v1/workers", Permission.WATCH, response=WorkerList)
+def runs_other_jobs(principal: Principal, worker: WorkerInfo) -> bool:
+    """Whether the worker also claims jobs that are out of the scope of the principal."""
+    if not principal.has_scope:
+        return False
+    return not principal.has_whole_queues or not worker.queues or not set(worker.queues) <= set(principal.queues)
+
+
+def visible_view(principal: Principal, worker: WorkerInfo) -> WorkerView:
+    """Of a worker that also runs other jobs, only the queues in scope and their rates: its counts are of all jobs."""
+    view = worker_view(worker)
+    if principal.has_scope:
+        view = msgspec.structs.replace(view, kinds=None)  # it may have handlers for kinds that are out of scope
+    if not runs_other_jobs(principal, worker):
+        return view
+    own = principal.queues
+    rates = worker.finished_per_minute if principal.has_whole_queues else {}
+    return msgspec.structs.replace(
+        view,
+        queues=tuple(name for name in worker.queues or own if not own or name in own),
+        running=None,
+        completed=None,
+        memory_bytes=None,
+        cpu_seconds=None,
+        cpu_percent=None,
+        finished_per_minute={name: rate for name, rate in rates.items() if name in own},
+    )
+
+
+class WorkerQuery(RequestSchema, frozen=True, kw_only=True):
+    lost: bool = False  # also those that were lost within the last hour
+    jobs: bool = False  # also what each of them runs
+
+
+@ROUTES.add("GET", "/v1/workers", Permission.WATCH, query=WorkerQuery, response=WorkerList)
 async def list_workers(context: RequestContext) -> WorkerList:
-    """List live workers."""
-    workers = await context.dependencies.store.workers()
-    principal = context.principal
-    own = principal.queues if principal.has_whole_queues else None
-    return WorkerList(tuple(worker_view(worker, own) for worker in workers if serves(principal, worker)))
+    """List live workers; with lost=true also those that were lost within the last hour."""
+    store, principal = context.dependencies.store, context.principal
+    workers = await store.workers()
+    views = [visible_view(principal, worker) for worker in workers if serves(principal, worker)]
+    if context.query.jobs:
+        running = await running_jobs(context)
+        views = [msgspec.structs.replace(view, jobs=tuple(running.get(view.id, ())[:MAX_JOBS])) for view in views]
+    if context.query.lost:
+        lost = [worker for worker in await lost_workers(store, workers) if serves(principal, worker)]
+        views += [msgspec.structs.replace(visible_view(principal, worker), is_lost=True) for worker in lost]
+    return WorkerList(tuple(views))
+
+
+async def running_jobs(context: RequestContext) -> dict[str, list[WorkerJob]]:
+    """What each worker runs, as far as the token may see it."""
+    filters, is_visible = visible_filters(context.principal, JobFilter(state=(State.RUNNING,)))
+    page = await find_visible(context.dependencies.store, filters, MAX_RUNNING)
+    found: dict[str, list[WorkerJob]] = {}
+    for job in filter(is_visible, page.jobs):
+        percent = None if job.progress is None else job.progress.percent
+        shown: dict[str, Any] = {"id": job.id, "kind": job.kind, "queue": job.queue, "group": job.group}
+        shown |= {"started_at": time_text(job.started_at), "percent": percent}
+        view = WorkerJob(**shown)
+        found.setdefault(job.worker or "", []).append(view)
+    return found
 
 
 async def control(context: RequestContext, what: str) -> None:
@@ -34,7 +98,7 @@ async def control(context: RequestContext, what: str) -> None:
         found = [worker for worker in await context.dependencies.store.workers() if worker.id == worker_id]
         if not found or not serves(principal, found[0]):
             raise WorkerNotFound(f"Worker {worker_id} not found: it stopped, died, or never existed.")
-        if not principal.has_whole_queues or not found[0].queues or not set(found[0].queues) <= set(principal.queues):
+        if runs_other_jobs(principal, found[0]):
             raise HttpError(403, "out_of_scope", "The worker also claims jobs that are out of the scope of the token.")
     await context.operations.control_worker(worker_id, what)
 

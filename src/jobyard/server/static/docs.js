@@ -31,7 +31,9 @@ function example(schema, depth = 0) {
     for (const name of depth > 3 ? [] : known.required || []) found[name] = example(known.properties[name], depth + 1);
     return found;
   }
-  if (known.type === "array" || known.prefixItems) return known.minItems ? [example(known.items, depth + 1)] : [];
+  if (known.type === "array" || known.prefixItems) {
+    return known.minItems ? (known.prefixItems || [known.items]).map((item) => example(item, depth + 1)) : [];
+  }
   if (known.type === "integer" || known.type === "number") return known.minimum > 0 ? known.minimum : 0;
   if (known.type === "boolean") return false;
   return known.format === "date-time" ? new Date().toISOString() : "example";

@@ -11,6 +11,10 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
+
+from jobyard.api.schemas.charts import StatsView
+from jobyard.api.schemas.events import STATS
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
 from jobyard.domain.tags import SUBMITTED_BY
@@ -20,13 +24,14 @@ from jobyard.live_events.poller import BATCH, JobPoller, QueuePoller, jobs_by_id
 from jobyard.live_events.reader import LiveEventReader
 from jobyard.ports.admin_store import QueueInfo
 from jobyard.ports.store import Store
-from jobyard.server.streaming.encoding import live_event_message, queue_message
+from jobyard.server.streaming.encoding import live_event_message, message, queue_message
 from jobyard.server.streaming.ordering import EventSorter
 from jobyard.server.streaming.subscriber import Subscriber, Subscription
 from jobyard.server.streaming.throttle import Throttle
 
 log = logging.getLogger("jobyard.http")
 
+# Changes are promised within 100 ms: with a longer interval they would be late.
 POLL_SECONDS = 0.05
 # Interval of the slower polls: queue counts, watched jobs and the tokens of subscribers.
 SLOW_POLL_SECONDS = 1.0
@@ -77,6 +82,9 @@ class Broadcaster:
         self._last_id = 0
         self._now: Instant = 0
         self._slow_poll_at = 0.0
+        # The numbers of the overview, for a scope of queues; set by the server.
+        self.read_stats: Callable[[Sequence[str]], Awaitable[StatsView]] | None = None
+        self._last_stats: dict[frozenset[str], StatsView] = {}
 
     def __len__(self) -> int:
         return sum(len(subscribers) for subscribers in self._subscribers.values())
@@ -161,6 +169,8 @@ class Broadcaster:
                 polled = await self._jobs.poll(list(self._jobs.ids))
                 updates += [EventUpdate(event, is_published=False) for event in polled]
             await self._broadcast(updates, await self._slow_poll() if is_slow_poll else [])
+            if is_slow_poll:
+                await self._offer_stats()
         except StoreError as error:
             if not self.is_store_away:
                 log.warning("live events are interrupted until the store is available: %s", error)
@@ -182,6 +192,24 @@ class Broadcaster:
         for subscriber in self._all():
             if not valid.get(subscriber.principal_id, True):
                 subscriber.end()
+
+    async def _offer_stats(self) -> None:
+        """Send the numbers of the overview to those who asked for them, when they have changed."""
+        wanted = [(each, subscribers) for each, subscribers in self._subscribers.items() if each.wants_stats]
+        if self.read_stats is None or not wanted:
+            self._last_stats.clear()
+            return
+        for scope in {each.queues for each, _ in wanted}:
+            stats = await self.read_stats(sorted(scope))
+            same = msgspec.structs.replace(stats, at="")
+            if self._last_stats.get(scope) == same:
+                continue
+            self._last_stats[scope] = same
+            chunk = message(self.next_id(), self.source, STATS, self._now, stats)
+            for each, subscribers in wanted:
+                if each.queues == scope:
+                    for subscriber in list(subscribers):
+                        subscriber.offer(chunk)
 
     # Broadcasting
 

@@ -47,6 +47,12 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         sees_part = self.own_tag is not None or self.groups or self.kinds
         return self.job_id is None and not sees_part and (not self.types or "queue" in self.types)
 
+    @property
+    def wants_stats(self) -> bool:
+        """Whether the numbers of the overview are included: only if they are asked for."""
+        sees_part = self.own_tag is not None or self.groups or self.kinds
+        return self.job_id is None and not sees_part and "stats" in self.types
+
     def wants_queue(self, name: str) -> bool:
         return self.wants_queues and self.queue in (None, name) and (not self.queues or name in self.queues)
 

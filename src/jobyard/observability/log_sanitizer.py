@@ -12,7 +12,7 @@ from traceback import format_exception
 from jobyard.domain.text import visible
 
 COMPONENTS = (
-    *("app", "executor", "feed", "http", "metrics", "sandbox"),
+    *("app", "executor", "http", "live_events", "metrics", "sandbox"),
     *("scheduler", "server", "store", "tracing", "worker"),
 )
 INDENT = "    "  # no line of a traceback begins as a record does
@@ -27,6 +27,8 @@ class OneLineFilter(logging.Filter):
         if record.exc_info and record.exc_text is None:
             lines = "".join(format_exception(*record.exc_info)).rstrip("\n")
             record.exc_text = indent(visible(lines, lines=True), INDENT, lambda _: True)
+        if record.stack_info and not record.stack_info.startswith(INDENT):
+            record.stack_info = indent(visible(record.stack_info, lines=True), INDENT, lambda _: True)
         return True
 
 

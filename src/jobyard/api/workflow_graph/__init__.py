@@ -1,0 +1,1 @@
+"""The graph of a workflow file as an SVG image."""
