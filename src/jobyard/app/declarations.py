@@ -12,6 +12,7 @@ from jobyard.domain.options import check_name
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadOption
 from jobyard.executors.python.handlers import HandlerRegistry
+from jobyard.executors.workflow.builtin import builtin_handlers
 from jobyard.operations.job_factory import JobFactory
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ class Declarations:
     """The declarations of one yard, and the queue settings of its configuration."""
 
     def __init__(self, max_payload_bytes: int) -> None:
-        self.handlers = HandlerRegistry()
         self.tasks: dict[str, Task[..., ..., Any]] = {}
+        self.handlers = HandlerRegistry(builtin_handlers(self.tasks))
         self.schedules: dict[str, Schedule] = {}
         self.job_factory = JobFactory(max_payload_bytes, self.tasks)
         self._queues: dict[str, Mapping[str, Any]] = {}

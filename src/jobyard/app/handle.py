@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from jobyard.domain.explain import Explanation
-from jobyard.domain.job import Job
-from jobyard.domain.job_options import Seconds
-from jobyard.executors.python.handlers import Handler
-from jobyard.operations.commands import Commands
+from jobyard.api.schemas.jobs import ExplanationView, JobView
+from jobyard.domain.job_options import Seconds, seconds_of
+from jobyard.executors.python.prepared_job import ResultDecoder
+from jobyard.operations.local import store_commands
 from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Action
 
@@ -27,7 +25,9 @@ class JobHandle(Generic[R_co]):
     `created` is False if a unique key was held: `id` is then the id of the job that holds it.
     """
 
-    def __init__(self, yard: Jobyard, job_id: str, handler: Handler | None = None, *, created: bool = False) -> None:
+    def __init__(
+        self, yard: Jobyard, job_id: str, handler: ResultDecoder | None = None, *, created: bool = False
+    ) -> None:
         self._yard = yard
         self._handler = handler
         self.id = job_id
@@ -39,19 +39,19 @@ class JobHandle(Generic[R_co]):
         Raises JobFailed, JobTimedOut or JobCancelled if the job ended without one, and ResultNotReady if it did not
         end within the timeout.
         """
-        data = await Queries(self._yard.store).result(self.id, _seconds(timeout))
+        data = await Queries(self._yard.store).result(self.id, seconds_of(timeout))
         result: R_co = msgspec.json.decode(data) if self._handler is None else self._handler.decode_result(data)
         return result
 
-    async def wait(self, timeout: Seconds | None = None) -> Job:
+    async def wait(self, timeout: Seconds | None = None) -> JobView:
         """Wait until the job is final, however it ended. Raises ResultNotReady."""
-        return await Queries(self._yard.store).end(self.id, _seconds(timeout))
+        return await self._yard.end(self.id, timeout)
 
-    async def info(self) -> Job:
+    async def info(self) -> JobView:
         """The job as it is now: state, attempts, errors, progress, log. Raises JobNotFound."""
         return await self._yard.get(self.id)
 
-    async def explain(self) -> Explanation:
+    async def explain(self) -> ExplanationView:
         """Why the job is waiting."""
         return await self._yard.explain(self.id)
 
@@ -67,19 +67,23 @@ class JobHandle(Generic[R_co]):
         """Remove the job from the store. Raises NotPossible while it is running."""
         await self._change(Action.DELETE)
 
+    async def run_now(self) -> None:
+        """Make the job due if it waits for its time. Raises NotPossible if it is not delayed."""
+        await self._change(Action.RUN_NOW)
+
     async def prioritise(self, priority: int) -> None:
+        """Change the priority of the job while it waits."""
         await self._change(Action.PRIORITISE, priority=priority)
 
-    async def signal(self, name: str, data: Any = None) -> bool:
-        """Wake the job if it is parked on this signal, else keep the signal until it parks. True: it woke."""
-        return await self._yard.signal(self.id, name, data)
+    async def signal(self, name: str, data: Any = None, *, signal_id: str | None = None) -> bool:
+        """Wake the job if it waits for this signal, else keep the signal until it does. True: it woke.
+
+        Signals of a name are received in the order of arrival; one with a `signal_id` that the job has is ignored.
+        """
+        return await self._yard.signal(self.id, name, data, signal_id=signal_id)
 
     async def _change(self, action: Action, *, reason: str = "", priority: int = 0) -> None:
-        await Commands(self._yard.store).change_one(action, self.id, reason=reason, priority=priority)
+        await store_commands(self._yard.store).change_one(action, self.id, reason=reason, priority=priority)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.id}>"
-
-
-def _seconds(timeout: Seconds | None) -> float | None:
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

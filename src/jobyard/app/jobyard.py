@@ -4,41 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from jobyard.app import canvas
+from jobyard.app.canvas import Link
 from jobyard.app.cron import CronDecorator, declare, origin_of
 from jobyard.app.declarations import Declarations
+from jobyard.app.executors import make_executor
 from jobyard.app.handle import JobHandle
+from jobyard.app.job_verbs import JobVerbs
+from jobyard.app.keyword_hints import suggest_keywords
+from jobyard.app.queue_verbs import QueueVerbs
+from jobyard.app.schedule_verbs import ScheduleVerbs
 from jobyard.app.sync import Blocking
-from jobyard.app.task import HandlerOptions, JobDecorator, PreparedJob, Task
+from jobyard.app.task import HandlerOptions, JobDecorator, Task, WorkflowDecorator
 from jobyard.app.tracing import make_tracing
+from jobyard.config.environment_store import store_of_environment, warn_of_other_store
 from jobyard.config.sections import MAX_CONCURRENCY
 from jobyard.config.store_factory import make_store
 from jobyard.domain import options
-from jobyard.domain.explain import Explanation, explain
-from jobyard.domain.job import Job
 from jobyard.domain.job_options import JobOptions, Seconds
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
-from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, BadOption, NotPossible
+from jobyard.executors.python.caller_transaction import driver_connection
 from jobyard.executors.python.context import BlockingContext, Context
-from jobyard.executors.python.executor import PythonExecutor
-from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES
+from jobyard.executors.python.prepared_job import PreparedJob
+from jobyard.executors.workflow.context import WorkflowContext
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.logs import LogObserver
 from jobyard.operations import queue_settings
-from jobyard.operations.commands import Commands, found_queue
-from jobyard.operations.queries import Queries
-from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.operations.schedule_options import CronOptions
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules
-from jobyard.ports.admin_store import Filter, GroupInfo, Page, QueueInfo
 from jobyard.ports.clock import Clock
 from jobyard.ports.executor import Executor
-from jobyard.ports.observer import Companion, Observer
+from jobyard.ports.observer import Observer, WorkerService
 from jobyard.ports.store import Store
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.worker.worker import Worker, worker_name
@@ -49,14 +52,15 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+DEFAULT_STORE = "sqlite:///jobs.db"
 
 
-class Jobyard:
+class Jobyard(JobVerbs, QueueVerbs, ScheduleVerbs):
     """The jobs of one application. `async with yard:` opens the store and applies the declared queues."""
 
     def __init__(
         self,
-        url: str = "sqlite:///jobs.db",
+        url: str | None = None,
         *,
         clock: Clock | None = None,
         observer: Observer | None = None,
@@ -64,19 +68,27 @@ class Jobyard:
         store: Store | None = None,
         name: str = "",
     ) -> None:
-        """`name` is the name of the application; it marks the schedules that the application declares."""
+        """Without a URL, the store is that of JOBYARD_STORE, else sqlite:///jobs.db.
+
+        `name` is the name of the application; it marks the schedules that the application declares.
+        """
         self.name = name
         self.clock = clock  # of the store; None: the system clock
+        self.excluded_queues: tuple[str, ...] = ()  # not claimed by workers that take all queues
         self.sandbox: SandboxFactory | None = None  # set: workers also run submitted programs
         self._tracing: Tracing | None = None
-        self._url = url if store is None else None
-        self._use(make_store(url, clock) if store is None else store)
+        self.names_store = url is not None or store is not None
+        own_url = url if url is not None else store_of_environment() or DEFAULT_STORE
+        self._url = own_url if store is None else None
+        self._is_own_store = True  # not another one, inside `using`
+        self._use(make_store(own_url, clock) if store is None else store)
         self.max_payload_bytes = max_payload_bytes
         self.observer: Observer = observer or LogObserver()
         self._declarations = Declarations(max_payload_bytes)
         self._depth = 0
         self._opening: asyncio.Task[None] | None = None
         self._process = 0  # that opened it
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which it is open
         self._inherited: list[object] = []  # what the parent of a forked process had open
 
     def _use(self, store: Store) -> None:
@@ -92,6 +104,7 @@ class Jobyard:
 
     # Declare
 
+    @suggest_keywords
     def queue(
         self,
         name: str,
@@ -102,17 +115,24 @@ class Jobyard:
         max_waiting_per_group: int | None = None,
         keep_completed: int | None = None,
         keep_failed: int | None = None,
-        keep: Seconds | None = None,
+        keep_completed_for: Seconds | None = None,
+        keep_failed_for: Seconds | None = None,
+        keep_at_most: int | None = None,
     ) -> None:
         """Declare the settings of a queue; they are written to the store when the yard opens.
 
         Settings that an operator changed stay as they are until they are reset (`jobyard limits reset`).
 
-        By default there is no limit, and the last 100 completed and 50 failed jobs are kept; `keep` also keeps all
-        final jobs that are younger than this.
+        By default there is no limit. The last 100 completed and 50 failed jobs are kept (`keep_completed`,
+        `keep_failed`), and besides these all that are younger than an hour (completed, `keep_completed_for`) or seven
+        days (failed or cancelled, `keep_failed_for`); 0 keeps by number only. A queue holds at most `keep_at_most`
+        finished jobs (100,000) beyond those numbers; what that removes early is logged and counted.
         """
-        given = {word: value for word, value in locals().items() if word not in ("self", "name", "keep")}
-        given["keep_seconds"] = None if keep is None else options.check_seconds("keep", keep)
+        given = {word: value for word, value in locals().items() if word not in ("self", "name")}
+        for word in ("keep_completed_for", "keep_failed_for"):
+            value = given.pop(word)
+            seconds = None if value is None else options.check_seconds(word, value)
+            given[f"{word.removesuffix('_for')}_seconds"] = seconds
         self._declarations.add_queue(name, {word: value for word, value in given.items() if value is not None})
 
     @overload
@@ -142,8 +162,26 @@ class Jobyard:
         decorator = JobDecorator(self, options)
         return decorator if function is None else decorator(function)
 
+    @overload
+    def workflow(
+        self, function: Callable[Concatenate[WorkflowContext, P], Coroutine[Any, Any, R]], /
+    ) -> Task[Concatenate[WorkflowContext, P], P, R]: ...
+    @overload
+    def workflow(self, **options: Unpack[HandlerOptions]) -> WorkflowDecorator: ...
+    def workflow(self, function: Callable[..., Any] | None = None, **options: Unpack[HandlerOptions]) -> Any:
+        """Declare an async function as a workflow: `@yard.workflow` or `@yard.workflow(queue="orders")`.
+
+        What its context's operations return is stored: after a crash, a retry or a redeploy the function runs again
+        from the top, and finished steps are not run again. Its timeout counts the time in which it works, not the time
+        in which it waits.
+        """
+        if function is not None and not callable(function):
+            raise BadOption(f"Cannot declare {function!r} as a workflow. Write @yard.workflow above a function.")
+        decorator = WorkflowDecorator(self, options)
+        return decorator if function is None else decorator(function)
+
     def cron(self, expression: str, **given: Unpack[CronOptions]) -> CronDecorator:
-        """Run a handler by the clock: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
+        """Run a handler on a cron schedule: `@yard.cron("*/5 * * * *", tz="Asia/Seoul")`, also above `@yard.job(…)`.
 
         The schedule has the handler's name; a second schedule of the same handler needs a name of its own. `jobyard up`
         and `jobyard scheduler` write it to the store and fire it; in a program, `async with yard.scheduler():` does.
@@ -164,7 +202,8 @@ class Jobyard:
             self._forget_parent()
         if self._opening is None:
             self._process = os.getpid()
-            self._opening = asyncio.get_running_loop().create_task(self._open_store())
+            self._loop = asyncio.get_running_loop()
+            self._opening = self._loop.create_task(self._open_store())
         self._depth += 1
         try:
             await asyncio.shield(self._opening)
@@ -181,6 +220,8 @@ class Jobyard:
             self._use(make_store(self._url, self.clock))
 
     async def _open_store(self) -> None:
+        if self._is_own_store and self._url is not None:
+            warn_of_other_store(self._url)
         await self.store.open()
         await queue_settings.declare(self.store, self._declarations.queue_settings())
 
@@ -202,18 +243,21 @@ class Jobyard:
     @asynccontextmanager
     async def using(self, store: Store, clock: Clock | None = None) -> AsyncIterator[None]:
         """Use another store inside the block, opened and with the declared queues; for `jobyard.testing`."""
-        before = self.store, self.clock, self._depth, self._opening
+        before = self.store, self.clock, self._depth, self._opening, self._is_own_store, self._loop
         self._use(store)
-        self.clock, self._depth, self._opening = clock, 0, None
+        self.clock, self._depth, self._opening, self._is_own_store = clock, 0, None, False
         try:
             async with self:
                 yield
         finally:
             self._use(before[0])
-            self.clock, self._depth, self._opening = before[1:]
+            self.clock, self._depth, self._opening, self._is_own_store, self._loop = before[1:]
 
     def blocking(self) -> Blocking:
-        """Run the yard from a synchronous program: see `Blocking`."""
+        """Use the yard from a synchronous program: `wait = yard.blocking()`, then `wait(task.enqueue(1))`.
+
+        It opens the yard at the first call, or at once and until the end of the block: `with yard.blocking() as wait:`.
+        """
         return Blocking(self)
 
     # Enqueue
@@ -233,11 +277,57 @@ class Jobyard:
             for job, each in zip(jobs, inserted, strict=True)
         ]
 
-    async def enqueue(self, kind: str, payload: Any = None, **given: Unpack[JobOptions]) -> JobHandle[Any]:
-        """Enqueue by the name of the handler; the payload is an object with its parameters."""
+    def enqueue(
+        self, kind: str | PreparedJob[Any], payload: Any = None, **given: Unpack[JobOptions]
+    ) -> Coroutine[Any, Any, JobHandle[Any]]:
+        """Enqueue by the name of the handler; the payload is an object with its parameters.
+
+        Also takes a prepared job: `await yard.enqueue(yard.chain(fetch.call(url), parse))`.
+        """
+        if given.get("transaction") is not None:  # here, in the caller's thread
+            given["transaction"] = driver_connection(given["transaction"])
+        return self._enqueue(kind, payload, given)
+
+    async def _enqueue(self, kind: str | PreparedJob[Any], payload: Any, given: JobOptions) -> JobHandle[Any]:
+        if isinstance(kind, PreparedJob):
+            return (await self.enqueue_many(kind))[0]
         new_job = self._declarations.job_factory.new_job(kind, {} if payload is None else payload, given)
         handler = self._declarations.handlers.get(kind)
         return (await self.enqueue_many(PreparedJob[Any](handler, new_job, given.get("transaction"))))[0]
+
+    # Compose
+
+    def chain(self, *links: Link, **options: Unpack[JobOptions]) -> PreparedJob[Any]:
+        """One job after the other: `yard.chain(fetch.call(url), parse, store)`. The result is that of the last.
+
+        A task receives the result of the one before as its first argument; `task.call(…)` runs as it is.
+        """
+        return canvas.prepare_chain(self, links, dict(options))
+
+    def group(self, *jobs: Link, **options: Unpack[JobOptions]) -> PreparedJob[list[Any]]:
+        """Jobs side by side: `yard.group(*(scan.call(url) for url in urls))`. The result is the list of their results.
+
+        The first failure cancels the others. Thousands of jobs: use a workflow with ctx.map, or a batch.
+        """
+        return canvas.prepare_group(self, jobs, dict(options))
+
+    def chord(self, jobs: Iterable[Link], body: Link, **options: Unpack[JobOptions]) -> PreparedJob[Any]:
+        """Jobs side by side, then one with the list of their results: `yard.chord(map(scan.call, urls), summarise)`."""
+        return canvas.prepare_chord(self, jobs, body, dict(options))
+
+    def batch(
+        self,
+        callback: Link | None = None,
+        *,
+        when: Literal["ended", "completed"] = "ended",
+        **options: Unpack[JobOptions],
+    ) -> canvas.Batch:
+        """Any number of jobs and one callback: `async with yard.batch(notify) as batch: await batch.add(…)`.
+
+        The callback is a task that receives BatchCounts, or a prepared job. It runs once, when all jobs have ended;
+        with when="completed" only if all of them completed, and the batch fails otherwise.
+        """
+        return canvas.Batch(self, callback, when, dict(options))
 
     def job_handle(self, job_id: str) -> JobHandle[Any]:
         """A handle of a job that was enqueued before; `task.job_handle(id)` also knows the type of its result."""
@@ -245,6 +335,7 @@ class Jobyard:
 
     # Run
 
+    @suggest_keywords
     def worker(
         self,
         *,
@@ -260,23 +351,25 @@ class Jobyard:
         self._require_transactions()
         options.check_integer("concurrency", concurrency, 1, MAX_CONCURRENCY)
         name = name or worker_name()
-        feed = LiveEventPublisher(self.store, name)
-        executor: Executor = PythonExecutor(self._declarations.handlers, self.max_payload_bytes)
-        companions: list[Companion] = [feed]
+        live_events = LiveEventPublisher(self.store, name)
+        executor: Executor = make_executor(self._declarations.handlers, self.store, self.max_payload_bytes)
+        services: list[WorkerService] = [live_events]
         if self.sandbox is not None:
             sandbox = self.sandbox.make(self.store, name, concurrency)
             executor = sandbox.wrap(executor)
-            companions.append(sandbox)
+            services.append(sandbox)
         return Worker(
             self.store,
             executor if self._tracing is None else self._tracing.executor(executor, self.store),
-            CompositeObserver(feed, self.observer),
+            CompositeObserver(live_events, self.observer),
             queues=[options.check_name("queues", queue) for queue in queues],
             concurrency=concurrency,
             lease_seconds=options.check_positive_seconds("lease", lease),
             shutdown_seconds=options.check_seconds("shutdown_timeout", shutdown_timeout),
             name=name,
-            companions=companions,
+            services=services,
+            excluded_queues=self.excluded_queues,
+            kinds=self._declarations.handlers.known_kinds(),
         )
 
     @asynccontextmanager
@@ -299,53 +392,3 @@ class Jobyard:
                 f"Cannot run {', '.join(names)}: a transactional handler needs a store with transactions (PostgreSQL, "
                 f"SQLite), and {self.store.url} has none. Choose another store, or return the result instead."
             )
-
-    # Query and control
-
-    async def set_limit(self, queue: str, group: str, limit: int) -> None:
-        """Set the limit of one group: 0 blocks it, 1 runs its jobs one by one."""
-        await self._require_queue(queue)
-        await Commands(self.store).set_limit(queue, group, limit)
-
-    async def remove_limit(self, queue: str, group: str) -> None:
-        await self._require_queue(queue)
-        await Commands(self.store).remove_limit(queue, group)
-
-    async def pause(self, queue: str, group: str | None = None) -> None:
-        """Stop starting jobs of the queue, or of one group; running jobs continue."""
-        await self._require_queue(queue)
-        await Commands(self.store).pause(queue, group)
-
-    async def resume(self, queue: str, group: str | None = None) -> None:
-        await self._require_queue(queue)
-        await Commands(self.store).pause(queue, group, paused=False)
-
-    async def _require_queue(self, queue: str) -> None:
-        """Raise BadOption for a queue that neither the program nor the store has."""
-        if not self._declarations.has_queue(options.check_name("queue", queue)):
-            found_queue(queue, await self.store.queues())
-
-    async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
-        options.check_name("signal", name)
-        return await self.store.signal(job_id, name, to_json(data, "signal data", self.max_payload_bytes))
-
-    async def explain(self, job_id: str) -> Explanation:
-        """Why the job is waiting."""
-        standing = await self.store.standing(job_id)
-        return explain(standing, await missing_sandbox(self.store, standing.job))
-
-    async def get(self, job_id: str) -> Job:
-        return await Queries(self.store).job(job_id)
-
-    async def find(self, where: Filter | None = None, limit: int = 50, cursor: str | None = None) -> Page:
-        return await self.store.find(where or Filter(), options.check_integer("limit", limit, 1, 10_000), cursor)
-
-    async def queues(self) -> list[QueueInfo]:
-        return await queue_settings.with_origins(self.store, await self.store.queues())
-
-    async def schedules(self) -> list[Schedule]:
-        """All schedules of the store, by name."""
-        return await Schedules(self.store).all()
-
-    async def groups(self, queue: str) -> list[GroupInfo]:
-        return await self.store.groups(queue)

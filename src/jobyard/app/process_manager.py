@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 log = logging.getLogger("jobyard.app")
 
@@ -17,6 +18,32 @@ MAX_BACKOFF_SECONDS = 30.0
 # Added to the shutdown timeout of a process before it is killed.
 SLACK_SECONDS = 10.0
 HURRY_SECONDS = 5.0
+# The exit code of a process that wants to be replaced, because it reached its memory limit.
+REPLACE_EXIT_CODE = 75
+# The option of a worker that takes the descriptor of its pipe.
+METRICS_PIPE = "--metrics-pipe"
+# The pipe of a process that has ended is read for this long: a child that it left behind may hold it open.
+READ_ON_SECONDS = 1.0
+MAX_LINE_BYTES = 4 << 20
+
+
+class LineReader(asyncio.Protocol):
+    """Passes on each complete line of a pipe. The last line of a killed process may be incomplete."""
+
+    def __init__(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+        self._buffer = b""
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > MAX_LINE_BYTES:
+            self._buffer = b""
+        for line in lines:
+            self._on_line(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
 
 
 def backoff_seconds(early_exits: int) -> float:
@@ -44,6 +71,8 @@ class Supervisor:
         shutdown_seconds: float,
     ) -> None:
         """`command` makes the command line of a process from its number, starting at 1."""
+        # Takes each line that a process writes to its pipe. None: the processes have none.
+        self.on_report: Callable[[bytes], None] | None = None
         self._command = command
         self._environment = dict(environment)
         self._count = count
@@ -88,20 +117,50 @@ class Supervisor:
         early_exits = 0
         while not self._stopping.is_set():
             began = loop.time()
-            process = await self._start(number)
-            code = await self._end_of(process)
+            async with self._pipe() as pipes:
+                process = await self._start(number, pipes)
+                code = await self._end_of(process)
             if self._stopping.is_set():
                 break
+            if code == REPLACE_EXIT_CODE:
+                log.info("worker process %d (pid %d) reached its memory limit; replacing it", number, process.pid)
+                early_exits = 0
+                continue
             early_exits = 0 if loop.time() - began >= STEADY_SECONDS else early_exits + 1
             seconds = backoff_seconds(early_exits)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
             log.warning("worker process %d (pid %d) %s; restarting in %g s", number, process.pid, how, seconds)
             await wait_up_to(seconds, self._stopping)
 
-    async def _start(self, number: int) -> Process:
-        process = await asyncio.create_subprocess_exec(
-            *self._command(number), stdin=PIPE, env=self._environment, start_new_session=True
-        )
+    @contextlib.asynccontextmanager
+    async def _pipe(self) -> AsyncIterator[list[int]]:
+        """The descriptor of a pipe for the next process, whose lines go to `on_report`; closed when it is started."""
+        if self.on_report is None:
+            yield []
+            return
+        loop, reader = asyncio.get_running_loop(), LineReader(self.on_report)
+        reading, writing = os.pipe()
+        transport, _ = await loop.connect_read_pipe(lambda: reader, os.fdopen(reading, "rb", 0))
+        try:
+            yield [writing]
+            await wait_up_to(READ_ON_SECONDS, reader.ended)
+        finally:
+            transport.close()
+
+    async def _start(self, number: int, pipes: Sequence[int]) -> Process:
+        words = [word for pipe in pipes for word in (METRICS_PIPE, str(pipe))]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command(number),
+                *words,
+                stdin=PIPE,
+                pass_fds=pipes,
+                env=self._environment,
+                start_new_session=True,
+            )
+        finally:
+            for pipe in pipes:
+                os.close(pipe)
         self._processes[number] = process
         log.info("worker process %d started, pid %d", number, process.pid)
         if self._stopping.is_set():

@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobyard.api.schemas.events import CheckView
@@ -24,11 +24,14 @@ from jobyard.errors import ConfigurationError, JobyardError
 from jobyard.executors.by_kind import ExecutorByKind
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
 from jobyard.executors.sandbox.executor import SandboxExecutor
+from jobyard.executors.sandbox.live_input import LiveInput
 from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import KEEP_SECONDS, KIND, QUEUE
 from jobyard.operations.sandboxes import PUBLISH_EVERY_SECONDS, publish_sandbox, sandbox_info
+from jobyard.operations.webhooks.executor import KIND as WEBHOOK
+from jobyard.operations.webhooks.executor import WebhookExecutor
 from jobyard.ports.executor import Executor
-from jobyard.ports.record_store import RecordStore
+from jobyard.ports.store import Store
 from jobyard.sandbox.protocol import SandboxState
 
 log = logging.getLogger("jobyard.sandbox")
@@ -38,8 +41,8 @@ DAEMON = "jobyard.sandbox.daemon"
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 STOP_SECONDS = 10.0
 CANNOT_START = 126
-# How long a daemon may be away before it is published as unavailable: a restart takes seconds, and until then programs
-# are accepted and wait.
+# How long a daemon may be missing before it is published as unavailable: a restart takes seconds, and until then
+# programs are accepted and wait.
 RESTART_SECONDS = 20.0
 # How often the state is compared with the published one.
 POLL_SECONDS = 0.2
@@ -48,13 +51,15 @@ LINE = re.compile(rf"[\d-]+ [\d:,]+ ({'|'.join(LEVELS)}) (.*)")
 FOLDER = re.compile(r"jobyard-sandbox-(\d+)-\w+")
 
 
-def daemon_command(section: SandboxSection, path: str, slots: int) -> list[str]:
+def daemon_command(section: SandboxSection, path: str, slots: int, only: Sequence[str] = ()) -> list[str]:
     words = [sys.executable, "-m", DAEMON, "--socket", path]
     words += ["--min-tier", section.min_tier, "--slots", str(section.slots or slots)]
     if section.languages is not None:
         words += ["--languages", section.languages]
     if section.pool is not None:
         words += ["--pool", str(section.pool)]
+    for name in only:
+        words += ["--only", name]
     return words
 
 
@@ -65,9 +70,10 @@ def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class DaemonProcess:
     """A daemon process, restarted when it dies. It stops when its standard input closes, that is, with this process."""
 
-    def __init__(self, section: SandboxSection, slots: int) -> None:
+    def __init__(self, section: SandboxSection, slots: int, only: Sequence[str] = ()) -> None:
         self._section = section
         self._slots = slots
+        self._only = only  # languages; empty: all
         self._folder: Path | None = None
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -108,7 +114,7 @@ class DaemonProcess:
 
     async def _run_once(self) -> int:
         """Run one process to its end and return its exit code."""
-        command = [*daemon_command(self._section, self.path, self._slots), "--until-input-ends"]
+        command = [*daemon_command(self._section, self.path, self._slots, self._only), "--until-input-ends"]
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *command,
@@ -177,19 +183,21 @@ def sweep(folder: Path) -> None:
 class WorkerSandbox:
     """The sandbox of one worker: started before its first claim, stopped after its last settlement."""
 
-    def __init__(self, section: SandboxSection, records: RecordStore, worker: str, concurrency: int) -> None:
+    def __init__(self, section: SandboxSection, store: Store, worker: str, concurrency: int) -> None:
         self._section = section
-        self._records = records
+        self._store = store
         self._worker = worker
         self.daemon = None if section.socket else DaemonProcess(section, concurrency)
         self.client = SandboxClient(section.socket or "")
-        self._live = LiveOutput(records)
+        self._live = LiveOutput(store)
         self._publisher: asyncio.Task[None] | None = None
         self._available_at = -RESTART_SECONDS  # when it could last run programs
 
     def wrap(self, executor: Executor) -> Executor:
         """Route programs to the sandbox and all other jobs to `executor`."""
-        return ExecutorByKind({KIND: SandboxExecutor(self.client, self._section.bounds, self._live)}, executor)
+        programs = SandboxExecutor(self.client, self._section.bounds, self._live, LiveInput(self._store))
+        webhooks = WebhookExecutor(self._store, allow_private=self._section.webhooks_to_private)
+        return ExecutorByKind({KIND: programs, WEBHOOK: webhooks}, executor)
 
     async def start(self) -> None:
         if self.daemon is not None:
@@ -251,14 +259,14 @@ class WorkerSandbox:
             return  # it is probably restarting: keep accepting programs
         try:
             info = sandbox_info(self._worker, socket.gethostname(), state, self.unavailable_reason(), self._details())
-            await publish_sandbox(self._records, info)
+            await publish_sandbox(self._store, info)
         except JobyardError:
             log.debug("cannot publish the state of the sandbox", exc_info=True)
 
 
 def abilities(state: SandboxState) -> object:
     """The part of the state that is published as soon as it changes."""
-    return state.tier, state.reason, state.languages, tuple(state.missing)
+    return state.tier, state.reason, state.languages, tuple(state.missing), state.checking
 
 
 def log_abilities(state: SandboxState) -> None:
@@ -279,8 +287,8 @@ class SandboxFactory:
         self.section = section
         self.latest: WorkerSandbox | None = None
 
-    def make(self, records: RecordStore, worker: str, concurrency: int) -> WorkerSandbox:
-        self.latest = WorkerSandbox(self.section, records, worker, concurrency)
+    def make(self, store: Store, worker: str, concurrency: int) -> WorkerSandbox:
+        self.latest = WorkerSandbox(self.section, store, worker, concurrency)
         return self.latest
 
 
@@ -296,4 +304,6 @@ def enable_sandbox(yard: Jobyard, section: SandboxSection, concurrency: int = 2)
 
 def suggest_queue(yard: Jobyard, slots: int) -> None:
     """Suggest settings for the queue: keep results for a while, and leave one slot per worker to other groups."""
-    declarations_of(yard).suggest_queue(QUEUE, {"keep_seconds": KEEP_SECONDS, "max_per_group": max(1, slots - 1)})
+    # Also programs that could not be run: their source is private.
+    ages = {"keep_completed_seconds": KEEP_SECONDS, "keep_failed_seconds": KEEP_SECONDS}
+    declarations_of(yard).suggest_queue(QUEUE, {**ages, "max_per_group": max(1, slots - 1)})

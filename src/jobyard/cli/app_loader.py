@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from jobyard.app.jobyard import Jobyard
-from jobyard.errors import ConfigurationError, did_you_mean
+from jobyard.errors import ConfigurationError
 
 log = logging.getLogger("jobyard.app")
 
@@ -22,13 +22,14 @@ def load_app(name: str) -> Jobyard:
         sys.path.insert(0, here)
     value = _import(module_name)
     seen = module_name
+    apps = [word for word, found in vars(value).items() if isinstance(found, Jobyard)]
+    hint = f" Did you mean {module_name}:{apps[0]}?" if apps else ""
     for part in attribute.split("."):
         if not hasattr(value, part):
-            hint = did_you_mean(part, [word for word in vars(value) if not word.startswith("_")])
             raise ConfigurationError(f"Cannot load app {name}: {seen} has no attribute {part}.{hint}")
         value, seen = getattr(value, part), f"{seen}.{part}"
     if not isinstance(value, Jobyard):
-        raise ConfigurationError(f"Cannot load app {name}: it is of type {type(value).__name__}, not Jobyard.")
+        raise ConfigurationError(f"Cannot load app {name}: it is of type {type(value).__name__}, not Jobyard.{hint}")
     return value
 
 

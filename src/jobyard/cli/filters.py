@@ -15,7 +15,7 @@ from jobyard.ports.admin_store import Filter
 STATES = click.Choice([str(state) for state in State], case_sensitive=False)
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> Instant | None:
+def time_value(ctx: click.Context, param: click.Parameter, value: str | None) -> Instant | None:
     try:
         return None if value is None else instant(value)
     except ValueError as error:
@@ -46,9 +46,11 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
             click.option("--text", metavar="TEXT", help="Only jobs whose JSON payload contains this text."),
-            click.option("--created-after", callback=_time, metavar="TIME", help="Only jobs created since this time."),
             click.option(
-                "--created-before", callback=_time, metavar="TIME", help="Only jobs created before this time."
+                "--created-after", callback=time_value, metavar="TIME", help="Only jobs created since this time."
+            ),
+            click.option(
+                "--created-before", callback=time_value, metavar="TIME", help="Only jobs created before this time."
             ),
         )
     ):

@@ -11,18 +11,23 @@ from jobyard.config.settings import LOG_LEVEL
 from jobyard.domain.instant import rfc3339
 from jobyard.errors import ConfigurationError
 from jobyard.observability.current import current_lease, lease_fields, trace_id
-from jobyard.observability.one_line import OneLineFilter
+from jobyard.observability.log_sanitizer import OneLineFilter
 
-PLAIN = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+PLAIN = "%(asctime)s %(levelname)-7s {service}%(name)s: %(message)s"
 
 
 def set_up_logs(
-    text: str | None, usual: str = LOG_LEVEL.default, *, everything: bool = False, as_json: bool = False
+    text: str | None,
+    usual: str = LOG_LEVEL.default,
+    *,
+    everything: bool = False,
+    as_json: bool = False,
+    service_name: str | None = None,
 ) -> None:
     """`everything`: also log lines of the application, unless it has set up logging itself."""
     levels = parse_levels(text or "", usual)
     logger, root = logging.getLogger("jobyard"), logging.getLogger()
-    formatter = json_formatter() if as_json else logging.Formatter(PLAIN)
+    formatter = json_formatter(service_name) if as_json else text_formatter(service_name)
     if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
         logger.addHandler(StderrHandler())
         logger.propagate = False
@@ -35,6 +40,9 @@ def set_up_logs(
             handler.filters = [] if as_json else [OneLineFilter()]  # JSON escapes line breaks itself
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level.upper())
+    if root.level == logging.INFO:
+        # It logs every request at this level.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class StderrHandler(logging.Handler):
@@ -44,7 +52,12 @@ class StderrHandler(logging.Handler):
         echo(self.format(record), err=True)
 
 
-def json_formatter() -> logging.Formatter:
+def text_formatter(service_name: str | None) -> logging.Formatter:
+    service = "" if service_name is None else f"[{service_name}] ".replace("%", "%%")
+    return logging.Formatter(PLAIN.format(service=service))
+
+
+def json_formatter(service_name: str | None = None) -> logging.Formatter:
     """One JSON object per line, with the `extra` fields of the record, such as the job id."""
     try:
         from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415  # an extra
@@ -63,6 +76,8 @@ def json_formatter() -> logging.Formatter:
             lease = current_lease.get()
             if lease is not None and "job_id" not in log_data:
                 log_data |= lease_fields(lease)
+            if service_name is not None:
+                log_data["service"] = service_name
             trace = trace_id()
             if trace:
                 log_data["trace_id"] = trace

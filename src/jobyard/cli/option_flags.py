@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from jobyard.config.settings import Setting
+from jobyard.config.settings import PREFIX, Setting
 from jobyard.domain.instant import instant, rfc3339
 from jobyard.domain.options import Option
 
@@ -20,7 +20,15 @@ def setting_flag(setting: Setting, *names: str, **more: Any) -> Callable[[Comman
     """The flag of a setting, with its variable, default and help text; `more` overrides them."""
     shown = {"default": setting.default, "show_default": True} if setting.default else {}
     given = {"envvar": setting.variable, "help": setting.doc, **shown, **more}
-    return click.option(*(names or (str(setting.flag),)), **given)
+    return click.option(*(names or (str(setting.flag),)), cls=SettingOption, **given)
+
+
+class SettingOption(click.Option):
+    """A flag with a variable. A generic variable, such as PORT, is read by the configuration: the file overrides it."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        own = isinstance(self.envvar, str) and self.envvar.startswith(PREFIX)
+        return super().resolve_envvar_value(ctx) if own else None
 
 
 def limit_flag(most: int, default: int, what: str) -> Callable[[Command], Command]:

@@ -11,33 +11,49 @@ import click
 from click.core import ParameterSource
 
 from jobyard.cli.commands import COMMANDS, load_command
+from jobyard.cli.global_options import hoist
 from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
 from jobyard.cli.target import chosen_server
 from jobyard.config import Configuration, LoadedConfig, load
 from jobyard.config.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, SERVER, STORE, unknown_variables
-from jobyard.errors import ConfigurationError, JobyardError
+from jobyard.errors import ConfigurationError, JobyardError, Unauthorized, did_you_mean
 
 log = logging.getLogger("jobyard.app")
 
+# Commands that run until they are stopped; their errors belong to their log.
+SERVICES = ("up", "server", "worker", "scheduler", "sandboxd")
+
 
 class CommandError(click.ClickException):
-    """One line on stderr and exit code 1; a JSON log line where logs are JSON, as both share the stream."""
+    """One line on stderr and exit code 1: a sentence, or a JSON log line of a service whose logs are JSON."""
 
     def __init__(self, message: str, context: click.Context) -> None:
         super().__init__(message)
-        self._as_json = logs_are_json(context)
+        self._as_json = logs_as_json(context)
 
     def show(self, file: Any = None) -> None:
         if self._as_json:
             log.critical(self.format_message())  # shown at every log level: it is why the program ends
         else:
-            echo(f"error: {self.format_message()}", file=file, err=file is None)
+            echo(f"Error: {self.format_message()}", file=file, err=file is None)
 
 
-def logs_are_json(context: click.Context) -> bool:
-    return isinstance(context.obj, Session) and context.obj.configuration.log.format == "json"
+def logs_as_json(context: click.Context) -> bool:
+    """Whether stderr is a stream of JSON log lines: of a service. A person or a script reads that of other commands."""
+    session = context.obj
+    if not isinstance(session, Session) or session.configuration.log.format != "json":
+        return False
+    return session.is_service or context.invoked_subcommand in SERVICES
+
+
+def token_hint(context: click.Context, error: JobyardError) -> str:
+    """Why no token was sent, if the server wants one and only a generic name led to it."""
+    server = context.obj.server if isinstance(context.obj, Session) else None
+    if server is None or not server.is_generic or not isinstance(error, Unauthorized):
+        return ""
+    return f" A token is not sent to an address that only {server.origin} names: pass it with --server."
 
 
 class Root(click.Group):
@@ -49,11 +65,22 @@ class Root(click.Group):
             self.add_command(load_command(cmd_name))
         return self.commands.get(cmd_name)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, hoist(self, ctx, args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + did_you_mean(args[0], COMMANDS), error.ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except JobyardError as error:
-            raise CommandError(str(error), ctx) from error
+            raise CommandError(str(error) + token_hint(ctx, error), ctx) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -82,6 +109,7 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
       jobyard --store sqlite:///jobs.db top
 
     Every command has --help with an example, and --json for scripts. Without --app, commands work on the store alone.
+    The options below may also stand behind the command: jobyard top --store sqlite:///jobs.db
     """
     given = {
         setting.key: (str(setting.flag), flags[word])
@@ -100,10 +128,10 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
     context.default_map = session.defaults()
     session.set_up_logs()
     for warning in unknown_variables(os.environ):
-        if logs_are_json(context):
+        if logs_as_json(context):
             log.warning(warning)
         else:
-            echo(f"warning: {warning}", err=True)
+            echo(f"Warning: {warning}", err=True)
 
 
 def main() -> None:

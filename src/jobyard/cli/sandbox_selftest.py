@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from jobyard.sandbox.attacks.runner import (
     AttackReport,
     attack_context,
     has_escape,
+    languages_of,
     run_attacks,
     select,
 )
@@ -47,7 +48,8 @@ async def attack(session: Session, socket: Path | None, tier: str | None, withou
     if not items:
         raise click.UsageError(f"--only {','.join(only)} matches no attack.")
     with _cleanup_on_sigterm():
-        async with _stage(socket, Tier(tier) if tier else None, Layer(without) if without else None) as context:
+        chosen = Tier(tier) if tier else None, Layer(without) if without else None
+        async with _stage(socket, *chosen, languages_of(items)) as context:
             if context.state.tier is None:
                 raise ConfigurationError(f"The sandbox cannot run programs: {context.state.reason}")
             _print_state(session, msgspec.structs.replace(context.state, idle={}))
@@ -70,9 +72,11 @@ def _cleanup_on_sigterm() -> Iterator[None]:
         raise click.exceptions.Exit(128 + signal.SIGTERM) from None
 
 
-async def look(session: Session, socket: Path | None) -> None:
-    async with _stage(socket, None, None) as context:
+async def print_status(session: Session, socket: Path | None) -> None:
+    configured = session.configuration.sandbox.languages
+    async with _stage(socket, None, None, file=Path(configured) if configured else None) as context:
         if context.is_private:
+            await context.connection.checked_state()
             await settled_snapshot(context.connection, seconds=5)  # wait until its pool is filled
         state = await context.connection.fetch_state()
         who = "started for this check" if context.is_private else f"{socket}, pid {context.connection.daemon_pid}"
@@ -88,14 +92,20 @@ async def look(session: Session, socket: Path | None) -> None:
 
 
 @asynccontextmanager
-async def _stage(socket: Path | None, tier: Tier | None, without: Layer | None) -> AsyncIterator[AttackContext]:
+async def _stage(
+    socket: Path | None,
+    tier: Tier | None,
+    without: Layer | None,
+    languages: Collection[str] = (),
+    file: Path | None = None,
+) -> AsyncIterator[AttackContext]:
     try:
         if socket is not None:
             async with attack_context(socket) as context:
                 yield context
             return
         async with (
-            private_daemon(tier=tier, without=without, slots=CONCURRENT_ATTACKS) as own,
+            private_daemon(tier=tier, without=without, slots=CONCURRENT_ATTACKS, languages=languages, file=file) as own,
             attack_context(own.socket, without=without, secret=own.secret, is_private=True) as context,
         ):
             yield context
@@ -173,5 +183,7 @@ def _print_state(session: Session, state: SandboxState) -> None:
     for language in state.languages:
         pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.name in state.idle else ""
         session.print_markup(f"language   {escape(language.name)}  {escape(language.version)}{pool}")
+    for name in state.checking:
+        session.print_markup(f"[dim]checking   {escape(name)}  its self-test has not ended yet[/]")
     for name, why in state.missing.items():
         session.print_markup(f"[dim]missing    {escape(name)}  {escape(why)}[/]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -19,19 +20,24 @@ from jobyard.app.tracing import set_up_sdk
 from jobyard.cli.app_loader import load_app
 from jobyard.cli.logging import set_up_logs
 from jobyard.cli.render.json import as_json
-from jobyard.cli.render.output import echo, print_markup, print_table
+from jobyard.cli.render.output import echo, print_markup, print_table, relative
 from jobyard.cli.require_store import require_database
 from jobyard.cli.systemd import SystemdNotifier
 from jobyard.cli.target import ServerTarget
+from jobyard.cli.workflow_folder import load_catalog
 from jobyard.config import LoadedConfig
+from jobyard.config.environment import is_generic
 from jobyard.config.settings import LOG_LEVEL
 from jobyard.config.store_factory import make_sharded_store, make_store
+from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.text import visible
 from jobyard.errors import ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
+from jobyard.github.tickets import QUEUE as RUNNERS
 from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.local import LocalOperations
 from jobyard.operations.protocol import Operations
+from jobyard.operations.workflow_catalog import WorkflowCatalog
 from jobyard.ports.store import Store
 
 if TYPE_CHECKING:
@@ -55,7 +61,11 @@ class Session:
         self.store_url = self.configuration.store.url
         self.app_name = self.configuration.worker.app
         self.store_is_given = found.has("store", "url")
+        # By a name that other programs use too: it yields to a store that the app names itself.
+        self.store_is_generic = is_generic(found.names_store_by(), os.environ)
         self.as_json = False
+        self.absolute = False  # times are shown as such, not as their distance from now
+        self.is_service = False  # set by subcommands that run until they are stopped
         self.notify = SystemdNotifier()  # created first, so that no child process inherits the variables
         # rich decides on colour and width (NO_COLOR, COLUMNS); off a terminal it prints plain text.
         self.console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
@@ -84,7 +94,9 @@ class Session:
         return yard
 
     def _prefer(self, yard: Jobyard) -> None:
-        declarations_of(yard).configure_queues(self.configuration.queues)
+        declarations_of(yard).configure_queues(self.configuration.all_queues())
+        if self.configuration.runners.is_configured:
+            yard.excluded_queues = (RUNNERS,)  # the manager has a worker of its own for these
         if self.configuration.sandbox.enabled or QUEUE in self.configuration.queues:
             # The server and its workers must write the same settings, whichever starts last.
             suggest_queue(yard, self.configuration.sandbox.slots or self.configuration.worker.concurrency)
@@ -93,8 +105,8 @@ class Session:
     async def opened(self, yard: Jobyard) -> AsyncIterator[None]:
         """Open the application, on its own store or on the given one, and configure its queues."""
         with self._traced(yard):
-            if self.app_name is not None and (self.store_is_given or self.configuration.store.queues):
-                async with yard.using(self._store(yard.store)):
+            if self.app_name is not None and (self._overrides(yard) or self.configuration.store.queues):
+                async with yard.using(self._store(yard)):
                     yield
             else:
                 async with yard:
@@ -122,16 +134,30 @@ class Session:
 
     def store(self) -> Store:
         self.require_store()
-        if self.app_name is not None and not self.store_is_given:
-            return self._store(load_app(self.app_name).store)
-        return self._store(None)
+        return self._store(self._app_with_store())
 
-    def _store(self, of_app: Store | None) -> Store:
+    def main_store(self) -> Store:
+        """The store of the queues that have none of their own."""
+        self.require_store()
+        return self._main_store(self._app_with_store())
+
+    def _app_with_store(self) -> Jobyard | None:
+        # An app that cannot be imported must not keep commands from a store that is named on purpose.
+        needs_app = self.app_name is not None and (not self.store_is_given or self.store_is_generic)
+        return load_app(self.app_name) if needs_app and self.app_name is not None else None
+
+    def _overrides(self, yard: Jobyard) -> bool:
+        """Whether the configuration names another store than that of the app, with more weight."""
+        return self.store_is_given and not (self.store_is_generic and yard.names_store)
+
+    def _store(self, app: Jobyard | None) -> Store:
         """The store of the app unless another is given; single queues may have their own."""
-        own = None if self.store_is_given else of_app
-        store = make_store(self.store_url) if own is None else own
-        queues = self.configuration.store.queues
-        return store if not queues else make_sharded_store(store, queues, self.store_url if own is None else None)
+        store, queues = self._main_store(app), self.configuration.store.queues
+        is_own = app is not None and store is app.store
+        return store if not queues else make_sharded_store(store, queues, None if is_own else self.store_url)
+
+    def _main_store(self, app: Jobyard | None) -> Store:
+        return make_store(self.store_url) if app is None or self._overrides(app) else app.store
 
     @asynccontextmanager
     async def opened_store(self) -> AsyncIterator[Store]:
@@ -167,34 +193,55 @@ class Session:
         from jobyard.client import Client  # noqa: PLC0415  # its package is an extra
 
         assert self.server is not None
-        return Client(self.server.url, patience=PATIENCE_SECONDS)
+        # Without a token, not with that of the environment, if only a generic name led to this address.
+        token = "" if self.server.is_generic else None
+        return Client(self.server.url, token, patience=PATIENCE_SECONDS)
 
     def _local(self, store: Store) -> Operations:
         shortest = self.configuration.scheduler.shortest_interval_seconds
-        return LocalOperations(store, self.job_factory, shortest_interval_seconds=shortest)
+        return LocalOperations(
+            store, self.job_factory, shortest_interval_seconds=shortest, make_workflows=self.workflow_catalog
+        )
 
     def job_factory(self) -> JobFactory:
         """By the handlers of the application; without one, every kind is accepted."""
         return JobFactory() if self.app_name is None else job_factory(self.app(), has_app=True)
 
+    def workflow_catalog(self, app: Jobyard | None = None) -> WorkflowCatalog:
+        """The workflow files, checked by the handlers of the application if there is one."""
+        if app is None and self.app_name is not None:
+            app = self.app()
+        return load_catalog(self.configuration, app if self.app_name is not None else None)
+
     def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
         log = self.configuration.log
-        set_up_logs(log.level, usual, everything=everything, as_json=log.format == "json")
+        as_json = log.format == "json"
+        set_up_logs(log.level, usual, everything=everything, as_json=as_json, service_name=log.service_name)
 
     def defaults(self) -> dict[str, dict[str, Any]]:
         """Defaults of options from the configuration, by command."""
         worker, server = self.configuration.worker, self.configuration.server
         run = {word: getattr(worker, word) for word in WORKER_OPTIONS}
+        run["queues"] = worker.queues or worker.platforms  # the flag overrides both
         if worker.health_port is not None:
             run["health_port"] = worker.health_port
+        if worker.memory_limit is not None:
+            run["memory_limit"] = worker.memory_limit
         listen = {"host": server.host, "port": server.port}
         of_scheduler = self.configuration.scheduler
         health: dict[str, Any] = {"health_host": of_scheduler.health_host}
         if of_scheduler.health_port is not None:
             health["health_port"] = of_scheduler.health_port
+        manager = {word: run[word] for word in ("health_host", "health_port") if word in run}
         run["sandbox"] = self.configuration.sandbox.enabled
         up = run | listen | {"processes": worker.processes, "scheduler": of_scheduler.enabled}
-        return {"worker": run, "server": listen, "up": up, "scheduler": health}
+        return {"worker": run, "server": listen, "up": up, "scheduler": health, "runners": {"manager": manager}}
+
+    def moment(self, instant: Instant | None, now: Instant) -> str:
+        """An instant in a table: relative, or absolute with --absolute."""
+        if instant is None:
+            return "never"
+        return rfc3339(instant) if self.absolute else relative(instant, now)
 
     def print_json(self, value: Any) -> None:
         echo(as_json(value))
@@ -235,6 +282,18 @@ def _wants_json(context: click.Context, _: click.Parameter, value: bool) -> None
         context.find_root().obj.as_json = True
 
 
+def _wants_absolute(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.find_root().obj.absolute = True
+
+
+absolute_option = click.option(
+    "--absolute",
+    is_flag=True,
+    expose_value=False,
+    callback=_wants_absolute,
+    help="Show times as such, in UTC, not as their distance from now.",
+)
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_wants_json, help="Print JSON.")
 
 

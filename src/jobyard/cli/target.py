@@ -18,6 +18,11 @@ class ServerTarget(NamedTuple):
     origin: str  # the flag or the variable that named it
     is_alone: bool  # no store is named as well
 
+    @property
+    def is_generic(self) -> bool:
+        """Whether only a name that other programs use too has named it."""
+        return self.origin == API_URL.variable
+
     def unsupported(self, command: str) -> ConfigurationError:
         return ConfigurationError(
             f"Cannot run `{command}` through a server ({self.origin}): it needs direct access to the store. "

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from jobyard.config.file import ConfigProblem, SourcedValue
-from jobyard.config.keys import NAMED, SECTIONS, TOP, Key, Path, document, find
-from jobyard.config.settings import BETWEEN, COMPLETION, OURS, REDIS_DB, REDIS_HOST, REDIS_PORT, SETTINGS
+from jobyard.config.keys import NAMED, SECTIONS, TOP, Key, Path, find, parse_json
+from jobyard.config.settings import COMPLETION, PREFIX, REDIS_DB, REDIS_HOST, REDIS_PORT, SEPARATOR, SETTINGS
 from jobyard.errors import BadOption, ConfigurationError
 from jobyard.operations.secrets import secret
 
@@ -16,7 +16,7 @@ FILE = "_FILE"
 SHORT: Mapping[str, Path] = {
     setting.variable: tuple(setting.key.split("."))
     for setting in SETTINGS
-    if setting.key and BETWEEN not in setting.variable
+    if setting.key and SEPARATOR not in setting.variable
 }
 
 
@@ -28,7 +28,7 @@ def read_environment(
     problems: list[ConfigProblem] = []
     spelt = {section: {_plain(name): name for name in known} for section, known in (names or {}).items()}
     for name in sorted(environment):
-        if name.startswith(OURS) and BETWEEN in name and not name.endswith(COMPLETION) and environment[name]:
+        if name.startswith(PREFIX) and SEPARATOR in name and not name.endswith(COMPLETION) and environment[name]:
             try:
                 given += _sectioned(name, environment, spelt)
             except (BadOption, ConfigurationError) as error:
@@ -51,7 +51,7 @@ def _sectioned(
     name: str, environment: Mapping[str, str], spelt: Mapping[str, Mapping[str, str]]
 ) -> Iterator[SourcedValue]:
     """JOBYARD_WORKER__CONCURRENCY, JOBYARD_QUEUES__MAIL__MAX_RUNNING, JOBYARD_STORE__URL_FILE."""
-    parts = name.removeprefix(OURS).lower().split(BETWEEN)
+    parts = name.removeprefix(PREFIX).lower().split(SEPARATOR)
     is_file = parts[-1].endswith(FILE.lower())
     if is_file:
         parts[-1] = parts[-1].removesuffix(FILE.lower())
@@ -71,11 +71,11 @@ def _sectioned(
         yield from _map(path, text, name)
     else:
         example = next(iter(SECTIONS.get(path[0], {"…": None}))) if path[0] in TOP else "…"
-        raise BadOption(f"This is a section. Name one of its keys, as in {name}{BETWEEN}{example.upper()}.")
+        raise BadOption(f"This is a section. Name one of its keys, as in {name}{SEPARATOR}{example.upper()}.")
 
 
 def _map(path: Path, text: str, name: str) -> Iterator[SourcedValue]:
-    value = document(text)
+    value = parse_json(text)
     if not isinstance(value, dict):
         raise BadOption(f'{".".join(path)} must be a JSON object with names of queues, such as {{"mail": …}}.')
     for each, below in value.items():
@@ -88,6 +88,16 @@ def _map(path: Path, text: str, name: str) -> Iterator[SourcedValue]:
                 yield SourcedValue((*path, each, word), setting, name)
         else:
             raise BadOption(f"{'.'.join(path)}.{each} must be a JSON object with settings.")
+
+
+def is_generic(origin: str, environment: Mapping[str, str]) -> bool:
+    """Whether a value comes from a variable that is not jobyard's own, such as PORT or REDIS_HOST.
+
+    >>> is_generic("PORT", {"PORT": "80"}), is_generic("JOBYARD_SERVER__PORT", {}), is_generic("--port", {})
+    (True, False, False)
+    """
+    name = origin.partition(",")[0].removesuffix(FILE)
+    return not name.startswith(PREFIX) and (name in environment or name + FILE in environment)
 
 
 def redis_address(environment: Mapping[str, str]) -> SourcedValue | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from jobyard.config import platform_keys, runner_keys
 from jobyard.config.log_levels import parse_levels
 from jobyard.config.sections import MAX_CONCURRENCY
 from jobyard.config.store_url import yes_or_no
@@ -18,6 +19,7 @@ from jobyard.domain.options import Option
 from jobyard.errors import BadOption, did_you_mean
 from jobyard.executors.sandbox.bounds import MAXIMUMS
 from jobyard.operations.schedule_options import BY_FIELD
+from jobyard.operations.webhooks.signature import BadSecret, key_of
 from jobyard.sandbox.protocol import Tier
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
@@ -42,9 +44,9 @@ class Key(NamedTuple):
     secret: bool = False
 
 
-def number(text: str) -> Any:
+def parse_number(text: str) -> Any:
     """
-    >>> number("8"), number("0.5"), number("many")
+    >>> parse_number("8"), parse_number("0.5"), parse_number("many")
     (8, 0.5, 'many')
     """
     for read in (int, float):
@@ -55,30 +57,30 @@ def number(text: str) -> Any:
     return text
 
 
-def yes(text: str) -> Any:
+def parse_bool(text: str) -> Any:
     try:
         return yes_or_no(text)
     except ValueError:
         return text
 
 
-def document(text: str) -> Any:
+def parse_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return text
 
 
-def names(text: str) -> Any:
+def parse_list(text: str) -> Any:
     """
-    >>> names("mail, slow")
+    >>> parse_list("mail, slow")
     ['mail', 'slow']
     """
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def integer(least: int, most: int) -> Key:
-    return Key(options.integer(least, most), number)
+    return Key(options.integer(least, most), parse_number)
 
 
 def _amount(name: str, value: Any) -> float:
@@ -128,9 +130,21 @@ def _users(name: str, value: Any) -> tuple[str, ...]:
     return tuple(options.check_name("user", str(each)) for each in value)
 
 
+def _webhook_secret(name: str, value: Any) -> str:
+    try:
+        key_of(_text(name, value))
+    except BadSecret as error:
+        raise BadOption(f"{name}: {error}", option=name) from None
+    return str(value)
+
+
 def _level(name: str, value: Any) -> str:
     parse_levels(_text(name, value), "info")
     return str(value)
+
+
+def _service_name(name: str, value: Any) -> str:
+    return options.check_name(name, _text(name, value))
 
 
 def _one_of(*words: str) -> Check:
@@ -169,8 +183,8 @@ def _kept_text(text: str) -> Any:
     >>> _kept_text("100"), _kept_text("1"), _kept_text("true")
     (100, 1, True)
     """
-    found = number(text)
-    return yes(text) if isinstance(found, str) else found
+    found = parse_number(text)
+    return parse_bool(text) if isinstance(found, str) else found
 
 
 def _moment(name: str, value: Any) -> str:
@@ -187,9 +201,11 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
     "worker": {
         "app": Key(_text),
         "concurrency": integer(1, MAX_CONCURRENCY),
-        "queues": Key(_names, names),
-        "lease_seconds": Key(_positive, number),
-        "shutdown_timeout": Key(_seconds, number),
+        "queues": Key(_names, parse_list),
+        "platforms": Key(_names, parse_list),
+        "memory_limit": Key(platform_keys.memory_size),
+        "lease_seconds": Key(_positive, parse_number),
+        "shutdown_timeout": Key(_seconds, parse_number),
         "processes": integer(1, MAX_PROCESSES),
         "health_host": Key(_text),
         "health_port": integer(1, 65535),
@@ -202,40 +218,72 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "tls_cert": Key(_text),
         "tls_key": Key(_text),
         "max_body_bytes": integer(1, MAX_BYTES),
-        "requests_per_second": Key(_amount, number),
+        "requests_per_second": Key(_amount, parse_number),
         "request_burst": integer(1, options.MAX_LIMIT),
-        "header_seconds": Key(_positive, number),
+        "header_seconds": Key(_positive, parse_number),
         "max_connections": integer(1, options.MAX_LIMIT),
         "max_connections_per_address": integer(1, options.MAX_LIMIT),
         "audit_keep": integer(1, options.MAX_LIMIT),
-        "submitters_create_queues": Key(options.check_boolean, yes),
-        "lame_duck_seconds": Key(_seconds, number),
-        "shutdown_timeout": Key(_seconds, number),
+        "submitters_create_queues": Key(options.check_boolean, parse_bool),
+        "lame_duck_seconds": Key(_seconds, parse_number),
+        "shutdown_timeout": Key(_seconds, parse_number),
     },
     "scheduler": {
-        "enabled": Key(options.check_boolean, yes),
-        "shortest_interval_seconds": Key(_positive, number),
+        "enabled": Key(options.check_boolean, parse_bool),
+        "shortest_interval_seconds": Key(_positive, parse_number),
         "health_host": Key(_text),
         "health_port": integer(1, 65535),
     },
     "sandbox": {
-        "enabled": Key(options.check_boolean, yes),
+        "enabled": Key(options.check_boolean, parse_bool),
         "socket": Key(_text),
         "min_tier": Key(_one_of(*Tier)),
         "slots": integer(1, MAX_CONCURRENCY),
         "languages": Key(_text),
         "pool": integer(0, MAX_CONCURRENCY),
-        "allow_users": Key(_users, names),
-        "reject_when_unavailable": Key(options.check_boolean, yes),
-        "max_time_seconds": Key(_run_seconds, number),
+        "allow_users": Key(_users, parse_list),
+        "reject_when_unavailable": Key(options.check_boolean, parse_bool),
+        "webhook_secret": Key(_webhook_secret, secret=True),
+        "webhooks_to_private": Key(options.check_boolean, parse_bool),
+        "max_time_seconds": Key(_run_seconds, parse_number),
         **{name: integer(1, most) for name, most in MAXIMUMS.items() if name != "max_time_seconds"},
     },
-    "log": {"level": Key(_level), "format": Key(_one_of("text", "json"))},
-    "tracing": {"enabled": Key(options.check_boolean, yes), "as_link": Key(options.check_boolean, yes)},
+    "runners": {
+        "enabled": Key(options.check_boolean, parse_bool),
+        "max_total": integer(0, options.MAX_LIMIT),
+        "max_per_org": integer(0, options.MAX_LIMIT),
+        "org_limits": Key(runner_keys.org_limits, parse_json),
+        "github_url": Key(runner_keys.http_url),
+        "github_api_url": Key(runner_keys.http_url),
+        "github_token": Key(runner_keys.secret_text, secret=True),
+        "github_app_id": Key(runner_keys.app_id),
+        "github_private_key": Key(runner_keys.secret_text, secret=True),
+        "github_ca_file": Key(_text),
+        "webhook_secrets": Key(runner_keys.secrets, runner_keys.split_secrets, secret=True),
+        "org_hooks": Key(runner_keys.org_hooks, parse_json),
+        "instance": Key(_text),
+        "clusters": Key(runner_keys.clusters, parse_json),
+        "profiles": Key(runner_keys.profiles, parse_json),
+        "tick_seconds": Key(_positive, parse_number),
+        "full_seconds": Key(_positive, parse_number),
+        "redelivery_seconds": Key(_positive, parse_number),
+        "launches": integer(1, MAX_CONCURRENCY),
+        "warm_url": Key(runner_keys.http_url),
+    },
+    "workflows": {"folder": Key(_text)},
+    "log": {"level": Key(_level), "format": Key(_one_of("text", "json")), "service_name": Key(_service_name)},
+    "alerts": {
+        "urls": Key(runner_keys.secrets, runner_keys.split_secrets, secret=True),
+        "queue_length": Key(options.optional(options.integer(1, options.MAX_LIMIT)), parse_number),
+        "worker_lost": Key(options.check_boolean, parse_bool),
+        "interval_seconds": Key(_positive, parse_number),
+        "repeat_seconds": Key(_positive, parse_number),
+    },
+    "tracing": {"enabled": Key(options.check_boolean, parse_bool), "as_link": Key(options.check_boolean, parse_bool)},
 }
 # The value of each name under `store.queues`, and the keys under each name of `queues`.
 STORE_OF_A_QUEUE = Key(_url, secret=True)
-LIMIT = Key(options.optional(options.integer(0, options.MAX_LIMIT)), number)
+LIMIT = Key(options.optional(options.integer(0, options.MAX_LIMIT)), parse_number)
 QUEUE: Mapping[str, Key] = {
     "max_running": LIMIT,
     "max_per_group": LIMIT,
@@ -243,7 +291,9 @@ QUEUE: Mapping[str, Key] = {
     "max_waiting_per_group": LIMIT,
     "keep_completed": Key(_kept, _kept_text),
     "keep_failed": Key(_kept, _kept_text),
-    "keep_seconds": Key(_seconds, number),
+    "keep_completed_seconds": Key(_seconds, parse_number),
+    "keep_failed_seconds": Key(_seconds, parse_number),
+    "keep_at_most": integer(0, options.MAX_LIMIT),
     "max_attempts": integer(1, options.MAX_ATTEMPTS),
 }
 
@@ -259,7 +309,9 @@ def _schedule_key(option: Option) -> Key:
         option.check(name, value)
         return value
 
-    read = {"payload": document, "enabled": yes}.get(option.name, number if option.type in (int, float) else _same)
+    read = {"payload": parse_json, "enabled": parse_bool}.get(
+        option.name, parse_number if option.type in (int, float) else _same
+    )
     return Key(check, read)
 
 
@@ -267,7 +319,9 @@ def _schedule_key(option: Option) -> Key:
 SCHEDULE: Mapping[str, Key] = {field: _schedule_key(option) for field, option in BY_FIELD.items() if field != "name"}
 # Sections of named entries, each with keys of its own.
 NAMED: Mapping[str, tuple[str, Mapping[str, Key]]] = {"queues": ("queue", QUEUE), "schedules": ("schedule", SCHEDULE)}
-TOP = (*SECTIONS, *NAMED)
+# The platforms are one value: a platform without settings is a platform too.
+PLATFORMS = Key(platform_keys.parse_platforms, platform_keys.platforms_text)
+TOP = (*SECTIONS, *NAMED, "platforms")
 
 
 def find(path: Path) -> Key | Mapping[str, Any]:
@@ -277,6 +331,8 @@ def find(path: Path) -> Key | Mapping[str, Any]:
             return dict.fromkeys(TOP)
         case ("queues",) | ("schedules",) | ("store", "queues"):
             return {}
+        case ("platforms",):
+            return PLATFORMS
         case ("store", "queues", name):
             options.check_name("queue", name)
             return STORE_OF_A_QUEUE

@@ -8,15 +8,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobyard.config.environment import read_environment, redis_address
+from jobyard.config.environment import is_generic, read_environment, redis_address
 from jobyard.config.file import ConfigProblem, SourcedValue, read_file
 from jobyard.config.keys import NAMED, Key, Path, find
+from jobyard.config.platform_keys import check_platforms
 from jobyard.config.sections import Configuration
+from jobyard.config.settings import CONFIG
 from jobyard.errors import BadOption, ConfigurationError
 from jobyard.operations.schedule_options import make_schedule
 
 USUAL_FILE = "jobyard.yaml"
 STORE_URL: Path = ("store", "url")
+WORKER_PLATFORMS: Path = ("worker", "platforms")
+WORKER_QUEUES: Path = ("worker", "queues")
 
 
 class LoadedConfig(NamedTuple):
@@ -29,6 +33,10 @@ class LoadedConfig(NamedTuple):
     def has(self, *path: str) -> bool:
         return path in self.given
 
+    def names_store_by(self) -> str:
+        """The flag, the variable, or the place in the file that names the store; empty if nothing does."""
+        return self.given[STORE_URL].origin if STORE_URL in self.given else ""
+
 
 def load(
     environment: Mapping[str, str], file: str | None = None, flags: Mapping[str, tuple[str, Any]] | None = None
@@ -36,15 +44,14 @@ def load(
     """`flags` are by key ("store.url"): name and value. Raises one ConfigurationError that lists all problems."""
     chosen = _file(file)
     given, problems = ([], []) if chosen is None else read_file(chosen)
-    later: list[SourcedValue] = []
     for more, wrong in (read_environment(environment, _names(given)), _flags(flags or {})):
-        later += more
+        given += more
         problems += wrong
-    if not any(each.path == STORE_URL for each in later):
-        # From the environment, so it overrides the file; a whole URL in a variable or flag overrides it.
+    # Names that other programs use too have the least weight: they may be meant for those.
+    given.sort(key=lambda each: not is_generic(each.origin, environment))
+    if not any(each.path == STORE_URL for each in given):
         address = redis_address(environment)
         given += [] if address is None else [address]
-    given += later
     found: dict[Path, SourcedValue] = {}
     for each in given:
         # Check overridden values too: such a mistake shows when the override is removed.
@@ -52,7 +59,7 @@ def load(
             found[each.path] = each._replace(value=_checked(each))
         except (BadOption, ConfigurationError) as error:
             problems.append(ConfigProblem(each.origin, str(error)))
-    problems += [] if problems else _schedules(found)
+    problems += [] if problems else [*_schedules(found), *_platforms(found)]
     if problems:
         raise ConfigurationError("\n".join(map(str, problems)))
     return LoadedConfig(build(found), found, chosen)
@@ -72,7 +79,7 @@ def _names(given: Iterable[SourcedValue]) -> dict[str, list[str]]:
 def _file(name: str | None) -> File | None:
     if name:
         if not File(name).is_file():
-            raise ConfigurationError(f"Configuration file {name} not found.")
+            raise ConfigurationError(f"Configuration file {name} not found. Check {CONFIG.flag} or {CONFIG.variable}.")
         return File(name)
     usual = File(USUAL_FILE)
     return usual if usual.is_file() else None
@@ -98,6 +105,20 @@ def _schedules(found: Mapping[Path, SourcedValue]) -> Iterator[ConfigProblem]:
             yield ConfigProblem(where, f"schedules.{name}: {error}")
 
 
+def _platforms(found: Mapping[Path, SourcedValue]) -> Iterator[ConfigProblem]:
+    """Problems of the platforms of a worker: unknown names, or queues beside them."""
+    chosen = found.get(WORKER_PLATFORMS)
+    if chosen is None or not chosen.value:
+        return
+    try:
+        check_platforms(build(found).platforms, chosen.value)
+    except BadOption as error:
+        yield ConfigProblem(chosen.origin, str(error))
+    queues = found.get(WORKER_QUEUES)
+    if queues is not None and queues.value:
+        yield ConfigProblem(queues.origin, f"Set worker.queues or worker.platforms ({chosen.origin}), not both.")
+
+
 def build(found: Mapping[Path, SourcedValue]) -> Configuration:
     sections: dict[str, dict[str, Any]] = {}
     for path, given in found.items():
@@ -108,5 +129,6 @@ def build(found: Mapping[Path, SourcedValue]) -> Configuration:
     made: dict[str, Any] = {}
     for field in msgspec.structs.fields(Configuration):
         values = sections.get(field.name, {})
-        made[field.name] = values if field.name in NAMED else type(field.default)(**values)
+        is_map = field.name in NAMED or field.name == "platforms"
+        made[field.name] = values if is_map else type(field.default)(**values)
     return Configuration(**made)

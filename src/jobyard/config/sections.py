@@ -7,7 +7,12 @@ from typing import Any
 import msgspec
 
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.domain.platforms import Platform
+from jobyard.domain.runners.cluster import Cluster, KubernetesCluster
+from jobyard.domain.runners.profile import RunnerProfile
+from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.executors.sandbox.bounds import Bounds
+from jobyard.operations.alerts import AlertSettings
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
 
 MAX_CONCURRENCY = 10_000
@@ -23,6 +28,8 @@ class WorkerSection(msgspec.Struct, frozen=True, kw_only=True):
     app: str | None = None
     concurrency: int = 2
     queues: tuple[str, ...] = ()  # empty: all
+    platforms: tuple[str, ...] = ()  # the same, of names that are checked
+    memory_limit: int | None = None  # bytes; None: by the class of its platforms, 0: no limit
     lease_seconds: float = DEFAULT_LEASE_SECONDS
     shutdown_timeout: float = 30.0
     processes: int = 1
@@ -64,6 +71,8 @@ class SandboxSection(Bounds, frozen=True, kw_only=True):
     languages: str | None = None  # None: the languages.yaml of the package
     pool: int | None = None  # None: as in languages.yaml
     allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, besides root and its own user
+    webhook_secret: str | None = None  # signs the webhooks of programs that bring no secret of their own
+    webhooks_to_private: bool = False  # whether they may call addresses that are not public
     reject_when_unavailable: bool = False  # POST /execute while no worker has a sandbox; False: programs wait for one
 
     @property
@@ -71,9 +80,57 @@ class SandboxSection(Bounds, frozen=True, kw_only=True):
         return Bounds(**{name: getattr(self, name) for name in Bounds.__struct_fields__})
 
 
+class RunnersSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The GitHub runner manager; without profiles it serves no jobs."""
+
+    enabled: bool = True  # the manager, in `jobyard up`
+    max_total: int = 100
+    max_per_org: int = 10
+    org_limits: dict[str, int] = {}
+    github_url: str = "https://github.com"
+    github_api_url: str | None = None  # None: derived from github_url
+    github_token: str | None = None  # a personal access token; or an App:
+    github_app_id: int | str | None = None
+    github_private_key: str | None = None
+    github_ca_file: str | None = None
+    webhook_secrets: tuple[str, ...] = ()
+    org_hooks: dict[str, int] = {}
+    instance: str = "jobyard"
+    clusters: dict[str, Cluster] = {}  # empty: one named "default", of the manager's own pod or ~/.kube/config
+    profiles: tuple[RunnerProfile, ...] = ()
+    tick_seconds: float = ManagerSettings().tick_seconds
+    full_seconds: float = ManagerSettings().full_seconds
+    redelivery_seconds: float = ManagerSettings().redelivery_seconds
+    launches: int = 20  # how many runners a manager launches at the same time
+    warm_url: str = ""  # where warm runners reach the server
+
+    @property
+    def is_configured(self) -> bool:
+        return bool(self.profiles)
+
+    @property
+    def all_clusters(self) -> dict[str, Cluster]:
+        return self.clusters or {"default": KubernetesCluster()}
+
+    def manager_settings(self) -> ManagerSettings:
+        names = set(ManagerSettings.__struct_fields__) - {"organizations"}
+        known = tuple(sorted({*self.org_limits, *self.org_hooks}))
+        given = {name: getattr(self, name) for name in names}
+        return ManagerSettings(organizations=known, **given)
+
+
+class WorkflowsSection(msgspec.Struct, frozen=True, kw_only=True):
+    folder: str | None = None  # None: workflows, if the current folder has it
+
+
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None = None  # None: the default of the command
     format: str = "text"
+    service_name: str | None = None
+
+
+class AlertsSection(AlertSettings, frozen=True, kw_only=True):
+    urls: tuple[str, ...] = ()  # services that receive alerts; empty: none are sent
 
 
 class TracingSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,9 +142,18 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreSection = StoreSection()
     queues: dict[str, dict[str, Any]] = {}  # by name: queue settings, and max_attempts
     schedules: dict[str, dict[str, Any]] = {}  # by name: fields of a schedule
+    platforms: dict[str, Platform] = {}
     worker: WorkerSection = WorkerSection()
     server: ServerSection = ServerSection()
     scheduler: SchedulerSection = SchedulerSection()
     sandbox: SandboxSection = SandboxSection()
+    runners: RunnersSection = RunnersSection()
+    workflows: WorkflowsSection = WorkflowsSection()
     log: LogSection = LogSection()
+    alerts: AlertsSection = AlertsSection()
     tracing: TracingSection = TracingSection()
+
+    def all_queues(self) -> dict[str, dict[str, Any]]:
+        """The queues with those of the platforms; a setting of the queue itself overrides the platform."""
+        of_platforms = {name: {"max_running": each.max_running} for name, each in self.platforms.items()}
+        return {name: of_platforms.get(name, {}) | self.queues.get(name, {}) for name in of_platforms | self.queues}

@@ -12,9 +12,9 @@ from jobyard.config.sections import Configuration
 from jobyard.domain.job import QueueSettings
 
 # An unknown variable with this prefix is probably a typing mistake.
-OURS = "JOBYARD_"
+PREFIX = "JOBYARD_"
 # Separates the parts of a key, as in JOBYARD_WORKER__CONCURRENCY; `config.environment` reads and checks those.
-BETWEEN = "__"
+SEPARATOR = "__"
 # Set by the shell completion of click.
 COMPLETION = "_COMPLETE"
 
@@ -40,7 +40,7 @@ def _variable(variable: str, doc: str, **more: Any) -> Setting:
 
 def _key(key: str, doc: str, variable: str = "", default: str | None = None, **more: Any) -> Setting:
     """A key of jobyard.yaml; its name gives the variable, and its section the default, where none is given."""
-    variable = variable or OURS + key.upper().replace(".", BETWEEN)
+    variable = variable or PREFIX + key.upper().replace(".", SEPARATOR)
     default = _default(*key.split(".")) if default is None else default
     return _variable(variable, doc, key=key, default=default, **more)
 
@@ -75,8 +75,8 @@ STORE_QUEUES = _key(
 )
 REDIS_HOST = _variable(
     "REDIS_HOST",
-    "With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB, overriding the file; "
-    "JOBYARD_STORE or a flag overrides it.",
+    "With REDIS_PORT and REDIS_DB: the store is redis://REDIS_HOST:REDIS_PORT/REDIS_DB, if nothing else names one: "
+    "a flag, JOBYARD_STORE, the file, or the app.",
 )
 REDIS_PORT = _variable("REDIS_PORT", "See REDIS_HOST.", default="6379")
 REDIS_DB = _variable("REDIS_DB", "See REDIS_HOST.", default="0")
@@ -98,13 +98,14 @@ _key(
 )
 _key(
     "queues.*.keep_completed",
-    "How many completed jobs a queue keeps, if it has no setting of its own; true keeps none, false all.",
+    "How many completed jobs a queue keeps besides those of the last hour, if it has no setting of its own; "
+    "true means none, false all.",
     variable="QUEUE_REMOVE_ON_COMPLETE",
     default=str(QueueSettings().keep_completed),
 )
 _key(
     "queues.*.keep_failed",
-    "The same for failed jobs.",
+    "The same for failed jobs, besides those of the last seven days.",
     variable="QUEUE_REMOVE_ON_FAIL",
     default=str(QueueSettings().keep_failed),
 )
@@ -119,7 +120,10 @@ SERVER = _variable(
     "Send commands to this server (http://host:8080) instead of the store; needs pip install 'jobyard[client]'.",
     flag="--server",
 )
-API_URL = _variable("API_URL", "The same as JOBYARD_SERVER, if that is not set and neither a store nor an app is.")
+API_URL = _variable(
+    "API_URL",
+    "The same as JOBYARD_SERVER, if that is not set and neither a store nor an app is; but a token is not sent there.",
+)
 _variable(
     "JOBYARD_TOKEN",
     "The API token for that server; `jobyard tokens create` makes one. JOBYARD_TOKEN_FILE names a file with it.",
@@ -132,6 +136,23 @@ CONCURRENCY = _key(
     flag="--concurrency",
 )
 _key("worker.queues", "The queues that a worker takes jobs from, separated by commas; empty: all.")
+WORKER_PLATFORMS = _key(
+    "worker.platforms",
+    "The platforms that a worker serves, separated by commas; empty: all. See howto/platforms.md.",
+    variable="WORKER_PLATFORMS",
+)
+_key(
+    "platforms",
+    "Queues that run one job at a time: names separated by commas, or a mapping of names to max_running and class "
+    "(browser or api).",
+    default="",
+)
+MEMORY_LIMIT = _key(
+    "worker.memory_limit",
+    "The memory of a worker with its child processes, such as 4G: at 90 % of it the worker takes no more jobs and "
+    "replaces itself. 0: no limit. Not set: by the class of its platforms, if they have one.",
+    flag="--memory-limit",
+)
 LEASE_SECONDS = _key(
     "worker.lease_seconds",
     "After this many seconds without a renewal, the jobs of a worker are given to another.",
@@ -155,6 +176,12 @@ HEALTH_PORT = _key(
     "A worker serves its /livez, /readyz, /health and /metrics on this port; the second worker of `jobyard up` "
     "uses the next port, and so on. Not set: no health server.",
     flag="--health-port",
+)
+ADMIN_TOKEN = _variable(
+    "JOBYARD_ADMIN_TOKEN",
+    "The text of an admin token that the server creates at its first start: jy_, 12 hexadecimal digits, _ and at least "
+    "20 random characters. Only its hash is stored. JOBYARD_ADMIN_TOKEN_FILE names a file with it.",
+    secret=True,
 )
 HOST = _key("server.host", "The address that the server listens on. Beyond loopback it needs a token.", flag="--host")
 PORT = _key("server.port", "The port that the server listens on; 0 picks a free one.", variable="PORT", flag="--port")
@@ -243,6 +270,15 @@ _key(
     "Whether POST /execute is answered with 503 while no live worker has a sandbox. Otherwise programs are stored and "
     "wait for one.",
 )
+_key(
+    "sandbox.webhook_secret",
+    "The secret (whsec_…) that signs the webhooks of programs that bring none of their own.",
+    secret=True,
+)
+_key(
+    "sandbox.webhooks_to_private",
+    "Whether webhooks of programs may call addresses that are not public: loopback, private networks, link-local.",
+)
 _key("sandbox.max_time_seconds", "The longest time limit that a request may set.")
 _key("sandbox.max_memory_mb", "The most memory that a request may set.")
 _key("sandbox.max_processes", "The most processes and threads.")
@@ -256,6 +292,42 @@ _key("sandbox.max_files", "The most files to send with a program, and to bring b
 _key("sandbox.max_file_bytes", "The total size of the files to send, and of those to bring back.")
 _key("sandbox.max_batch", "The most inputs of one batch.")
 _variable("JOBYARD_SANDBOX_TESTING", "Set: a request may disable a layer of the sandbox, to test the others.")
+_key(
+    "runners.enabled",
+    "Whether `jobyard up` runs the manager of GitHub runners when profiles are configured; if false, run "
+    "`jobyard runners manager` elsewhere. See howto/github-runners.md.",
+)
+_key("runners.max_total", "The most runners at the same time, of all organizations.")
+_key("runners.max_per_org", "The most runners of one organization, if it has no limit of its own.")
+_key("runners.org_limits", 'Limits of single organizations: {"acme": 25}. Changed at run time by `jobyard limits set`.')
+_key("runners.github_url", "The address of GitHub, or of a GitHub Enterprise Server.")
+_key("runners.github_api_url", "The address of its REST API. Not set: derived from github_url.")
+_key("runners.github_token", "A personal access token with the scope admin:org; a GitHub App is better.", secret=True)
+_key("runners.github_app_id", "The id of a GitHub App, with github_private_key instead of a token.")
+_key("runners.github_private_key", "The private key of the GitHub App, as PEM text.", secret=True)
+_key("runners.github_ca_file", "A PEM file with the authority that signed the certificate of the Enterprise Server.")
+_key(
+    "runners.webhook_secrets",
+    "The secret of the webhook, or several while it is rotated; in a variable or a file, one per line.",
+    secret=True,
+)
+_key("runners.org_hooks", 'Ids of organization webhooks, to find lost deliveries with a token: {"acme": 12345}.')
+_key("runners.instance", "A label of the pods; managers that share a namespace need different ones.")
+_key(
+    "runners.clusters",
+    "Where runners run, by name: backend kubernetes (namespace, kubeconfig, context) or process (runner_folder, "
+    "work_folder, user). Not set: the cluster of the manager's own pod, or ~/.kube/config.",
+)
+_key("runners.profiles", "Kinds of runners, each with a name and labels; a job goes to the first that has its labels.")
+_key("runners.tick_seconds", "How often the manager compares everything that it knows, besides acting on events.")
+_key("runners.full_seconds", "How often the manager compares everything with GitHub.")
+_key("runners.redelivery_seconds", "How often the manager looks for webhook deliveries that failed.")
+_key("runners.launches", "How many runners one manager launches at the same time.")
+_key("runners.warm_url", "The address under which pods reach this server; needed if a profile has warm runners.")
+WORKFLOWS = _key(
+    "workflows.folder",
+    "The folder of workflow files; see howto/workflow-files.md. Not set: workflows, if the current folder has it.",
+)
 LOG_LEVEL = _key(
     "log.level",
     "debug, info, warning or error; for one component: info,store=debug. The worker and the server start at info.",
@@ -266,6 +338,21 @@ LOG_LEVEL = _key(
 LOG_FORMAT = _key(
     "log.format", "text, or json: one object per line, with the id of the job if there is one.", flag="--log-format"
 )
+_key(
+    "log.service_name",
+    "The name of this service: in every log line, and at the beginning of the names of its workers.",
+    variable="SERVICE_NAME",
+)
+_key(
+    "alerts.urls",
+    "Services that receive alerts, such as the webhook of Slack or Discord; in a variable or a file, one per line. "
+    "Needs pip install 'jobyard[alerts]'. See howto/monitoring.md.",
+    secret=True,
+)
+_key("alerts.queue_length", "An alert is sent when more jobs than this wait in a queue. Empty in the file: none.")
+_key("alerts.worker_lost", "Whether an alert is sent when a worker is gone without having stopped.")
+_key("alerts.interval_seconds", "How often the server looks at queues and workers.")
+_key("alerts.repeat_seconds", "After this long, an alert whose cause lasts is sent again.")
 _key(
     "tracing.enabled",
     "OpenTelemetry spans from request and enqueue to handler; OTEL_TRACES_EXPORTER (otlp, console, none) and "
@@ -293,7 +380,7 @@ def unknown_variables(environment: Mapping[str, str], settings: Iterable[Setting
     known += [f"{setting.variable}_FILE" for setting in settings if setting.secret]
     warnings = []
     for name in sorted(environment):
-        ours = name.startswith(OURS) and BETWEEN not in name
+        ours = name.startswith(PREFIX) and SEPARATOR not in name
         if ours and name not in known and not name.endswith(COMPLETION):
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""

@@ -69,9 +69,10 @@ def make_store(url: str, clock: Clock | None = None) -> Store:
             return _redis(url, clock)
         case "postgresql" | "postgres":
             return _postgres(url, clock)
-    hint = did_you_mean(parts.scheme or url.partition(":")[0], SCHEMES)
+    fault = "has an unknown scheme" if "://" in url else "has no ://"
+    hint = did_you_mean(parts.scheme or re.split("[:/]", url)[0], SCHEMES)
     raise UnknownStore(
-        f"The store URL {shown(url)} has an unknown scheme.{hint} Known: sqlite:///relative.db, "
+        f"The store URL {shown(url)} {fault}.{hint} Known: sqlite:///relative.db, "
         "sqlite:////absolute.db, redis://host:6379/0, postgresql://user@host/database, memory://."
     )
 
@@ -91,7 +92,7 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
     synchronous = "full"
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key != "synchronous":
-            raise UnknownStore(f"{url}: unknown option {key}.{did_you_mean(key, ['synchronous'])}")
+            raise UnknownStore(f"{url}: unknown option {key}.{did_you_mean(key, ['synchronous'])} Known: synchronous.")
         if value not in SYNCHRONOUS:
             raise UnknownStore(f"{url}: synchronous must be one of {', '.join(SYNCHRONOUS)}, not {value!r}.")
         synchronous = value

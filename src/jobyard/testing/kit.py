@@ -8,16 +8,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobyard.api.convert import readable_job
+from jobyard.api.schemas.jobs import JobView
 from jobyard.app.declarations import declarations_of
+from jobyard.app.executors import make_executor
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.task import Task
 from jobyard.config.store_factory import make_store
 from jobyard.domain.instant import FOREVER, Instant
-from jobyard.domain.job import Job, NewJob
+from jobyard.domain.job import NewJob
 from jobyard.domain.lease import Lease
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadOption
-from jobyard.executors.python.executor import PythonExecutor
+from jobyard.executors.workflow.relay import deliver_ended
 from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.job_store import Inserted
@@ -29,7 +32,7 @@ from jobyard.worker.attempt import AttemptRuntime, JobAttempt
 # These leases are not renewed, and a test may advance the clock far during one job.
 LEASE_SECONDS = 10 * 366 * 86_400.0
 MAX_CLAIMS = 10_000
-# Stops a drain of a job that snoozes for ever.
+# Stops a drain of a job that snoozes forever.
 MAX_ATTEMPTS = 10_000
 LISTED = 20
 
@@ -71,7 +74,7 @@ async def inline(yard: Jobyard, *, clock: ManualClock | None = None) -> AsyncIte
 
 async def drain(
     yard: Jobyard, *, queues: Sequence[str] = (), until_empty: bool = True, with_delayed: bool = False
-) -> list[Job]:
+) -> list[JobView]:
     """Run the due jobs one after the other, without a worker, and return them in the order they ran.
 
     `until_empty=False` runs only the jobs that can start now, not those that they enqueue. `with_delayed` advances the
@@ -103,7 +106,7 @@ async def assert_enqueued(
     group: str | None = None,
     payload: Mapping[str, Any] | None = None,
     count: int | None = None,
-) -> list[Job]:
+) -> list[JobView]:
     """Assert that such a job was enqueued (`count` of them, if given) and return the matching jobs, oldest first.
 
     `payload` may contain only the parameters that matter.
@@ -141,14 +144,14 @@ class InlineWorker:
 
     def __post_init__(self) -> None:
         self.store = self.yard.store
-        executor = PythonExecutor(declarations_of(self.yard).handlers, self.yard.max_payload_bytes)
+        executor = make_executor(declarations_of(self.yard).handlers, self.store, self.yard.max_payload_bytes)
         self._runtime = AttemptRuntime(self.id, self.store, executor, self._finished, lambda *_: None, lambda _: None)
 
     async def run_due(self) -> Instant | None:
         """Run until no job can start; return when the next one becomes due."""
         while True:
             due_at, ran = await self.run_once(1)
-            if not ran:
+            if not ran and not await deliver_ended(self.store):
                 return due_at
 
     async def run_once(self, wanted: int) -> tuple[Instant | None, int]:
@@ -157,9 +160,9 @@ class InlineWorker:
             await self._run(lease)
         return response.next_due_at, len(response.leases)
 
-    async def ran(self) -> list[Job]:
+    async def ran(self) -> list[JobView]:
         jobs = [await self.store.get(job_id) for job_id in self._ran]
-        return [job for job in jobs if job is not None]
+        return [readable_job(job) for job in jobs if job is not None]
 
     async def _run(self, lease: Lease) -> None:
         self._attempts += 1
@@ -209,17 +212,18 @@ class InlineStore(MemoryStore):
 
 async def _matching_jobs(
     yard: Jobyard, kind: KindOrJob, queue: str | None, group: str | None, payload: Mapping[str, Any] | None
-) -> tuple[list[Job], list[Job]]:
+) -> tuple[list[JobView], list[JobView]]:
     """The jobs that match and the others, each oldest first."""
     name = declarations_of(yard).handlers.get(_name(kind)).name  # an undeclared name is a mistake in the test
-    matching: list[Job] = []
-    others: list[Job] = []
-    async for job in Queries(yard.store).walk(Filter()):
+    matching: list[JobView] = []
+    others: list[JobView] = []
+    async for stored in Queries(yard.store).walk(Filter()):
+        job = readable_job(stored)
         matches = (
             job.kind == name
             and (queue is None or job.queue == queue)
             and (group is None or job.group == group)
-            and (payload is None or holds(job.payload_value(), payload))
+            and (payload is None or holds(job.payload, payload))
         )
         (matching if matches else others).append(job)
     return matching[::-1], others[::-1]
@@ -246,9 +250,9 @@ def _describe(kind: str, queue: str | None, group: str | None, payload: Mapping[
     return " ".join([kind, *(f"{word}={value!r}" for word, value in words.items() if value is not None)])
 
 
-def _list(jobs: Sequence[Job]) -> str:
+def _list(jobs: Sequence[JobView]) -> str:
     if not jobs:
         return " No job was enqueued."
-    lines = [f"  {_describe(job.kind, job.queue, job.group, job.payload_value())} {job.state}" for job in jobs[:LISTED]]
+    lines = [f"  {_describe(job.kind, job.queue, job.group, job.payload)} {job.state}" for job in jobs[:LISTED]]
     more = [f"  … and {len(jobs) - LISTED} more"] if len(jobs) > LISTED else []
     return "\n".join([" Enqueued jobs:", *lines, *more])

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import click
 
-# The module of each command; the command is its attribute of that name.
+# The module of each command; the command is its attribute of that name, with _ for -.
 COMMANDS = {
     "up": "server",
     "server": "server",
@@ -27,6 +27,9 @@ COMMANDS = {
     "cron": "cron",
     "running": "running",
     "workers": "running",
+    "workflows": "workflows",
+    "signal": "signal",
+    "runners": "runners",
     "top": "top",
     "tokens": "tokens",
     "run": "run",
@@ -36,15 +39,23 @@ COMMANDS = {
     "config": "config",
     "doctor": "doctor",
     "audit": "audit",
+    "audit-log": "audit_log",
     "migrate": "migrate",
+    "backup": "backup",
+    "alerts": "alerts",
     "bench": "bench",
+    "demo": "demo",
 }
 # Modules with more commands of a group, in their `commands`.
-SUBCOMMANDS = {"jobs": ("job_actions",), "cron": ("cron_edit", "cron_import")}
+SUBCOMMANDS = {
+    "jobs": ("job_actions",),
+    "cron": ("cron_edit", "cron_import"),
+    "runners": ("runners_check", "runners_import", "runners_manager"),
+}
 
 
 def load_command(name: str) -> click.Command:
-    command: click.Command = getattr(_module(COMMANDS[name]), name)
+    command: click.Command = getattr(_module(COMMANDS[name]), name.replace("-", "_"))
     for part in SUBCOMMANDS.get(name, ()):
         assert isinstance(command, click.Group)
         for each in _module(part).commands:

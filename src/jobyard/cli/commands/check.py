@@ -14,8 +14,10 @@ from jobyard.cli.findings.audit import audit_findings
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.schedules import declared_findings
 from jobyard.cli.session import Session, async_command
+from jobyard.cli.workflow_folder import read_workflows
 from jobyard.config.settings import unknown_variables
 from jobyard.config.store_factory import make_store
+from jobyard.domain.text import counted
 from jobyard.errors import JobyardError
 from jobyard.ports.store import Finding, Level
 
@@ -25,8 +27,8 @@ from jobyard.ports.store import Finding, Level
 async def check(session: Session) -> None:
     """Check configuration, app and store before a deployment.
 
-    Reads the configuration, imports the app, lists its kinds, queues and schedules, opens its store and audits the
-    counts. Without an app (a server that accepts any kind) the rest is checked. Exit code 1 if a check fails.
+    Reads the configuration, imports the app, lists its kinds, workflow files, queues and schedules, opens its store and
+    audits the counts. Without an app (a server that accepts any kind) the rest is checked. Exit code 1 if one fails.
 
     \b
     Example:
@@ -48,6 +50,7 @@ async def check(session: Session) -> None:
     kinds = _kinds(yard)
     if session.app_name is not None:
         findings += _app_findings(session.app_name, kinds)
+    findings += _workflow_findings(session, yard)
     async with session.opened(yard):
         findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
         queues = await yard.queues()
@@ -76,6 +79,19 @@ def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
         name: {"queue": definition.defaults.queue, "parameters": list(definition.handler.names)}
         for name, definition in sorted(declarations_of(yard).tasks.items())
     }
+
+
+def _workflow_findings(session: Session, yard: Jobyard) -> Iterator[Finding]:
+    try:
+        found = read_workflows(session.configuration, yard if session.app_name is not None else None)
+    except JobyardError as error:
+        yield Finding(Level.FAIL, "workflow", str(error), "fix workflows.folder")
+        return
+    for definition in found.definitions.values():
+        steps = counted(len(definition.steps), "step")
+        yield Finding(Level.OK, "workflow", f"{definition.id} ({definition.file}, {steps})")
+    for problem in found.problems:
+        yield Finding(Level.FAIL, "workflow", problem)
 
 
 def _app_findings(name: str, kinds: dict[str, dict[str, Any]]) -> Iterator[Finding]:

@@ -7,28 +7,34 @@ from rich.markup import escape
 
 from jobyard.cli.commands.job_actions import change_ids, change_matching, yes_option
 from jobyard.cli.option_flags import limit_flag
-from jobyard.cli.render.output import age, name, state
-from jobyard.cli.session import Session, async_command
+from jobyard.cli.render.output import name, reason, state
+from jobyard.cli.session import Session, absolute_option, async_command, json_option
 from jobyard.operations.commands import DEAD
 from jobyard.operations.queries import take
 from jobyard.ports.admin_store import Action, Filter
 
 
-@click.group()
-def dead() -> None:
+@click.group(invoke_without_command=True)
+@json_option
+@absolute_option
+@click.pass_context
+def dead(context: click.Context) -> None:
     """List and redrive dead letters (FAILED and TIMEOUT).
 
     \b
     Example:
-      jobyard dead list
+      jobyard dead
       jobyard dead redrive --queue mail
     """
+    if context.invoked_subcommand is None:
+        context.invoke(list_dead)
 
 
 @dead.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--kind", metavar="NAME", help="Only jobs of this kind.")
 @limit_flag(1000, 50, "jobs")
+@absolute_option
 @async_command
 async def list_dead(session: Session, queue: str | None, kind: str | None, limit: int) -> None:
     """List dead letters, newest first, with their reasons.
@@ -40,7 +46,10 @@ async def list_dead(session: Session, queue: str | None, kind: str | None, limit
     async with session.operations() as operations:
         found = await take(operations.walk(Filter(queue=queue, kind=kind, states=DEAD)), limit)
         now = await operations.now()
-    rows = ((job.id, state(job.state), escape(job.kind), age(job.finished_at, now), name(job.reason)) for job in found)
+    rows = (
+        (job.id, state(job.state), escape(job.kind), session.moment(job.finished_at, now), name(reason(job)))
+        for job in found
+    )
     session.print_table({"jobs": found}, ("job", "state", "~kind", ">ended", "~reason"), rows, "No dead letters.")
 
 

@@ -14,7 +14,7 @@ from jobyard.cli.render.output import duration
 from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
 from jobyard.domain.instant import Instant
-from jobyard.domain.job import Job, State
+from jobyard.domain.job import DAY_SECONDS, Job, State
 from jobyard.domain.text import counted
 from jobyard.errors import JobyardError, StoreError
 from jobyard.operations.queries import Queries, take
@@ -69,6 +69,8 @@ async def _examine(store: Store, sandbox: SandboxSection, full: bool) -> AsyncIt
     yield await _orphans(store, workers)
     yield await _oldest(store, now)
     for finding in _queues(queues):
+        yield finding
+    for finding in _retention(queues, now):
         yield finding
     async for finding in stored_findings(store):
         yield finding
@@ -145,6 +147,24 @@ def _queues(queues: list[QueueInfo]) -> Iterator[Finding]:
     for name, number in dead.items():
         advice = f"jobyard dead list --queue {name}; then jobyard dead redrive --queue {name}"
         yield Finding(Level.WARN, "dead letters", f"{number:,} in queue {name}", advice)
+
+
+def _retention(queues: list[QueueInfo], now: Instant) -> Iterator[Finding]:
+    """Queues whose cap removed jobs within a day: the age of such a removal also tells when it is over."""
+    reached = [
+        queue for queue in queues if queue.removed_by_cap_at and now - queue.removed_by_cap_at < DAY_SECONDS * 1000
+    ]
+    if not reached:
+        yield Finding(Level.OK, "retention", "no queue has removed finished jobs before their time")
+    for queue in reached:
+        ago = duration((now - (queue.removed_by_cap_at or 0)) / 1000)
+        most = queue.settings.keep_at_most
+        message = (
+            f"queue {queue.name} holds more than keep_at_most = {most:,} finished jobs: "
+            f"{counted(queue.removed_by_cap, 'job')} removed before their time, the last {ago} ago"
+        )
+        advice = f"raise it: jobyard queues set {queue.name} --keep-at-most {2 * most or 1000}; or lower the ages"
+        yield Finding(Level.WARN, "retention", message, advice)
 
 
 async def _some(store: Store, state: State) -> list[Job]:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
 
+from jobyard.cli.filters import time_value
 from jobyard.cli.option_flags import given_flags, option_flags
 from jobyard.cli.render.json import as_json
 from jobyard.cli.session import Session, async_command
+from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job_options import JOB_OPTIONS
-from jobyard.errors import PayloadNotJson
+from jobyard.domain.options import shown
+from jobyard.errors import BadInput, PayloadNotJson
 
 
 @click.command()
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
 @option_flags(JOB_OPTIONS.values())
+@click.option("--at", callback=time_value, metavar="TIME", help="The job starts at this time at the earliest.")
 @click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for the job and print its result.")
 @async_command
-async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait: float | None, **options: Any) -> None:
+async def enqueue(
+    session: Session, /, kind: str, payload: tuple[str, ...], at: Instant | None, wait: float | None, **options: Any
+) -> None:
     """Enqueue one job; the app validates kind and payload.
 
     PAYLOAD is a JSON object with the handler's parameters, `-` to read it from standard input, or name=value pairs (a
@@ -31,11 +39,20 @@ async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait
     Example:
       jobyard --app shop.jobs:yard enqueue send_mail '{"to": "a@example.org", "copies": 2}'
       jobyard --app shop.jobs:yard enqueue send_mail to=a@example.org copies=2 --wait 10
+      jobyard --app shop.jobs:yard enqueue send_mail to=a@example.org --at 2026-12-24T18:00:00+01:00
     """
     given = given_flags(options)
+    if at is not None:
+        given["run_at"] = datetime.fromisoformat(rfc3339(at))
     value = parse_payload(payload)
     async with session.operations(needs_app=True) as operations:
-        job = await operations.submit(kind, {} if value is None else value, given)
+        try:
+            job = await operations.submit(kind, value, given)
+        except BadInput as error:
+            hint = text_hint(payload, error)
+            if not hint:
+                raise
+            raise BadInput(f"{error}{hint}") from error
         result = b"null" if wait is None else await operations.result(job.id, wait)
     if session.as_json:
         answer = {"id": job.id, "created": job.created}
@@ -48,7 +65,16 @@ async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait
             session.echo_error("No new job: an unfinished job has this unique key, and this is its id.")
 
 
-def parse_payload(arguments: tuple[str, ...]) -> Any:
+def text_hint(payload: tuple[str, ...], error: BadInput) -> str:
+    """How to pass text that is also JSON, if that is what was wrong."""
+    name = re.search(r"Expected `str`.* at `\$\.(\w+)`", str(error))
+    pairs = dict(word.split("=", 1) for word in payload if _is_pair(word))
+    if name is None or name[1] not in pairs:
+        return ""
+    return f" It was read as JSON; for text, write {name[1]}='\"{pairs[name[1]]}\"'."
+
+
+def parse_payload(arguments: tuple[str, ...]) -> dict[str, Any]:
     """
     >>> parse_payload(("to=anna", "copies=2", 'tags=["a"]'))
     {'to': 'anna', 'copies': 2, 'tags': ['a']}
@@ -62,7 +88,7 @@ def parse_payload(arguments: tuple[str, ...]) -> Any:
     payload: dict[str, Any] = {}
     for argument in arguments:
         if not _is_pair(argument):
-            raise click.UsageError(f"{argument!r} is not name=value.")
+            raise _not_a_payload(argument)
         name, _, text = argument.partition("=")
         if name in payload:
             raise click.UsageError(f"{name} is given more than once.")
@@ -84,12 +110,19 @@ def _too_deep(what: str) -> PayloadNotJson:
     return PayloadNotJson(f"Cannot enqueue: {what} is nested too deeply. Pass flatter data, or a reference to it.")
 
 
-def _json(text: str, what: str) -> Any:
+def _not_a_payload(text: str) -> BadInput:
+    return BadInput(f"Cannot read {shown(text)} as payload. Write name=value pairs such as a=1 b=2, or a JSON object.")
+
+
+def _json(text: str, what: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except RecursionError as error:
         raise _too_deep(what) from error
     except msgspec.DecodeError as error:
         raise PayloadNotJson(
             f'Cannot enqueue: {what} is not JSON: {error}. Write \'{{"name": "value"}}\' or name=value pairs.'
         ) from error
+    if not isinstance(value, dict):
+        raise _not_a_payload(text)
+    return value

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from jobyard.cli.filters import describe, filter_options
+from jobyard.cli.job_ids import whole_ids
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.job import State
 from jobyard.domain.text import counted
@@ -44,6 +45,7 @@ def narrowed(action: Action, where: Filter) -> Filter:
 async def change_ids(
     session: Session, operations: Operations, action: Action, ids: tuple[str, ...], **options: Any
 ) -> None:
+    ids = await whole_ids(operations, ids)
     answer = await operations.change(action, ids, **options)
     missing = [job_id for job_id in ids if job_id not in answer.changed and job_id not in answer.unchanged]
     if session.as_json:
@@ -53,9 +55,9 @@ async def change_ids(
         session.echo(f"{done(action, len(answer.changed), asked)}.")
     if answer.unchanged:
         async for job in operations.walk(Filter(ids=answer.unchanged)):
-            session.echo_error(f"error: {await operations.why_unchanged(action, job)}")
+            session.echo_error(f"Error: {await operations.why_unchanged(action, job)}")
     for job_id in missing:
-        session.echo_error(f"error: {JobNotFound.of(job_id)}")
+        session.echo_error(f"Error: {JobNotFound.of(job_id)}")
     if answer.unchanged or missing:
         raise click.exceptions.Exit(1)
 

@@ -6,10 +6,11 @@ import click
 from rich.markup import escape
 
 from jobyard.cli.filters import filter_options
+from jobyard.cli.job_ids import whole_id
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.job import show_job
-from jobyard.cli.render.output import age, name, print_table, state
-from jobyard.cli.session import Session, async_command
+from jobyard.cli.render.output import name, print_table, state
+from jobyard.cli.session import Session, absolute_option, async_command
 from jobyard.domain.job import Job
 from jobyard.ports.admin_store import Filter
 
@@ -30,6 +31,7 @@ def jobs() -> None:
 @filter_options
 @limit_flag(1000, 50, "jobs")
 @click.option("--cursor", metavar="TEXT", help="Continue after the previous page.")
+@absolute_option
 @async_command
 async def list_jobs(session: Session, where: Filter, limit: int, cursor: str | None) -> None:
     """List jobs, newest first, a page at a time.
@@ -59,11 +61,13 @@ async def list_jobs(session: Session, where: Filter, limit: int, cursor: str | N
             escape(job.queue),
             name(job.group),
             f"{job.attempt}/{job.max_attempts}",
-            age(job.created_at, now),
+            session.moment(job.created_at, now),
         )
         for job in found
     )
-    print_table(session.console, ("job", "state", "~kind", "~queue", "~group", ">try", ">age"), rows, "No job matches.")
+    print_table(
+        session.console, ("job", "state", "~kind", "~queue", "~group", ">try", ">created"), rows, "No job matches."
+    )
     if cursor is not None:
         session.echo_error(f"More jobs: pass --cursor {cursor}")
 
@@ -74,16 +78,19 @@ async def list_jobs(session: Session, where: Filter, limit: int, cursor: str | N
 async def show(session: Session, job_id: str) -> None:
     """Show everything about one job.
 
-    Payload, result, progress, steps, the last 1,000 log lines, failed attempts and times.
+    Payload, result, progress, steps, the last 1,000 log lines, failed attempts and times. The beginning of its id is
+    enough if no other job has it.
 
     \b
     Example:
       jobyard jobs show 01890a5d-ac96-774b-bcce-b302099a8057
+      jobyard jobs show 01890a5d-ac96
     """
     async with session.operations() as operations:
-        job = await operations.job(job_id)
+        job = await operations.job(await whole_id(operations, job_id))
         now = await operations.now()
+        waits = (await operations.explain(job.id)).sentence if job.waiting_for is not None else ""
     if session.as_json:
         session.print_json(job)
     else:
-        show_job(session.console, job, now)
+        show_job(session.console, job, now, waits)

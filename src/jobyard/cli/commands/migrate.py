@@ -63,8 +63,8 @@ def _report(
         session.echo(f"{store.url} has no schema: nothing to migrate.")
         return
     for migration in before:
-        status = "present" if migration.applied else "missing" if is_plan else "applied"
-        session.echo(f"{status:<8}{migration.number:04} {migration.name}")
+        status = "already applied" if migration.applied else "to apply" if is_plan else "applied"
+        session.echo(f"{migration.number:04} {migration.name}: {status}")
     if not missing:
         session.echo(f"{store.url} is up to date.")
     elif is_plan:

@@ -1,8 +1,9 @@
-"""`jobyard queues`: list, pause, resume, drain and delete queues."""
+"""`jobyard queues`: list, set, pause, resume, drain and delete queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import click
 from msgspec import structs
@@ -12,10 +13,22 @@ from jobyard.api.convert import finished_per_minute
 from jobyard.cli.commands.job_actions import change_matching, yes_option
 from jobyard.cli.render.output import number, usage
 from jobyard.cli.session import Session, async_command, json_option
-from jobyard.domain.job import State
+from jobyard.domain.job import QueueSettings, State
 from jobyard.ports.admin_store import Action, Filter, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
+NO_LIMIT = "none"
+SETTINGS = {
+    "max_running": "The maximum number of jobs that run at a time.",
+    "max_per_group": "The maximum number of jobs of a group that run at a time; a group may have its own limit.",
+    "max_waiting": "The maximum number of waiting jobs; more are rejected.",
+    "max_waiting_per_group": "The maximum number of waiting jobs of a group; more are rejected.",
+    "keep_completed": "The number of completed jobs that are kept.",
+    "keep_failed": "The number of failed jobs that are kept.",
+    "keep_completed_seconds": "Completed jobs that are younger than this are kept beyond that number.",
+    "keep_failed_seconds": "Failed jobs that are younger than this are kept beyond that number.",
+    "keep_at_most": "The number of finished jobs beyond which the oldest are removed early, completed ones first.",
+}
 HEADINGS = ("~queue", ">waiting", ">delayed", "running", ">per minute", ">completed", ">failed", "")
 
 
@@ -54,10 +67,10 @@ async def _list(session: Session) -> None:
 @json_option
 @click.pass_context
 def queues(context: click.Context) -> None:
-    """List the queues; pause, resume, drain or delete one.
+    """List the queues; change, pause, resume, drain or delete one.
 
     Per minute: jobs that ended in the last minute, as reported by the live workers. Completed and failed count only the
-    jobs that retention keeps (keep_completed, keep_failed).
+    jobs that retention keeps (the keep_ settings).
 
     \b
     Example:
@@ -95,6 +108,57 @@ async def resume(session: Session, queue: str) -> None:
       jobyard queues resume mail
     """
     await set_paused(session, queue, None, paused=False)
+
+
+class Limit(click.ParamType[int | str]):
+    """A number, or `none` for no limit."""
+
+    name = "limit"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value.lower() in (NO_LIMIT, "unlimited"):
+            return NO_LIMIT
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor {NO_LIMIT}.", param, ctx)
+
+
+def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One flag for each setting of a queue."""
+    for name, value in reversed(structs.asdict(QueueSettings()).items()):
+        kind, metavar = (Limit(), f"N|{NO_LIMIT}") if value is None else (type(value), "N")
+        flag = f"--{name.replace('_', '-')}"
+        function = click.option(flag, name, type=kind, metavar=metavar, help=SETTINGS[name])(function)
+    return function
+
+
+@queues.command("set")
+@click.argument("queue")
+@setting_options
+@click.option("--create", is_flag=True, help="Create the queue if nothing was enqueued there yet.")
+@async_command
+async def set_settings(session: Session, /, queue: str, create: bool, **options: Any) -> None:
+    """Change the settings of a queue.
+
+    The change takes effect at once, does not stop running jobs, and wins over what the code and the configuration
+    declare, until `jobyard limits reset`.
+
+    \b
+    Example:
+      jobyard queues set mail --max-running 10
+      jobyard queues set mail --max-waiting none --keep-failed 1000
+    """
+    changes = {word: None if value == NO_LIMIT else value for word, value in options.items() if value is not None}
+    if not changes:
+        raise click.UsageError("Pass at least one setting, such as --max-running 10.")
+    async with session.operations(creates_store=create) as operations:
+        if not create:
+            await operations.queue(queue)
+        await operations.configure(queue, changes)
+        settings = structs.asdict((await operations.queue(queue)).settings)
+    changed = ", ".join(f"{word} {NO_LIMIT if settings[word] is None else f'{settings[word]:g}'}" for word in changes)
+    session.report({"queue": queue, "settings": settings}, f"Queue {queue} has {changed}.")
 
 
 @queues.command()

@@ -24,12 +24,9 @@ from jobyard.executors.sandbox.bounds import check, file_name_problem
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
 from jobyard.executors.sandbox.program import Program
 from jobyard.executors.sandbox.result import run_result
+from jobyard.sandbox.daemon.languages import BadLanguages, load
 from jobyard.sandbox.protocol import Fault, File, Limits, RunFinished, RunVerdict
 
-EXTENSIONS = {
-    ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".sh": "bash", ".bash": "bash",
-    ".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp",
-}  # fmt: skip
 USUAL = Limits()
 # A new daemon runs its self-test of languages before it accepts a program.
 START_SECONDS = 60.0
@@ -80,7 +77,7 @@ async def run(
     signals = cancel_on_signals()
     try:
         program = Program(
-            language=language or language_of(file),
+            language=language or language_of(file, session.configuration.sandbox),
             source=text_of(file),
             inputs=(standard_input(),),
             args=args,
@@ -130,7 +127,8 @@ def cancel_on_signals() -> list[int]:
 
 async def run_locally(section: SandboxSection, program: Program, show: Write) -> dict[str, Any]:
     check(program, section.bounds)
-    daemon = None if section.socket else DaemonProcess(msgspec.structs.replace(section, pool=1), 1)
+    # Of this language only: testing all of them would take longer than the program.
+    daemon = None if section.socket else DaemonProcess(msgspec.structs.replace(section, pool=1), 1, [program.language])
     client = SandboxClient(section.socket or "", connect_timeout_seconds=START_SECONDS)
     try:
         if daemon is not None:
@@ -188,11 +186,16 @@ async def run_remotely(session: Session, program: Program, show: Write) -> dict[
     raise JobFailed(f"the server closed the output stream of job {job_id}, which is still active")
 
 
-def language_of(file: Path) -> str:
-    found = EXTENSIONS.get(file.suffix.lower())
-    if found is None:
-        raise click.UsageError(f"Cannot tell the language of {file.name} from its name: pass --language.")
-    return found
+def language_of(file: Path, section: SandboxSection) -> str:
+    """The first language of the configuration that has this file extension."""
+    try:
+        known = load(None if section.languages is None else Path(section.languages))
+    except BadLanguages as error:
+        raise ConfigurationError(str(error)) from error
+    for name, language in known.items():
+        if file.suffix.lower() in language.extensions:
+            return name
+    raise click.UsageError(f"Cannot tell the language of {file.name} from its name: pass --language.")
 
 
 def text_of(file: Path) -> str:

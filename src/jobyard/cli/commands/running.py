@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 from rich.markup import escape
 
 from jobyard.cli.option_flags import limit_flag
-from jobyard.cli.render.output import age, name, number, progress, usage
+from jobyard.cli.render.output import age, name, number, print_table, progress, usage
 from jobyard.cli.session import Session, async_command, json_option
-from jobyard.domain.job import State
+from jobyard.domain.instant import Instant
+from jobyard.domain.job import Job, State
 from jobyard.operations.queries import take
-from jobyard.ports.admin_store import Filter
+from jobyard.operations.workflow_catalog import workflow_id_of
+from jobyard.ports.admin_store import Filter, QueueInfo
 
 SHOWN = ("id", "kind", "queue", "group", "attempt", "max_attempts", "worker", "external_id")
+# From this width on, a terminal also shows groups and attempts.
+WIDE = 120
+BAR_WIDTH = 6
 
 
 @click.command()
@@ -20,38 +28,72 @@ SHOWN = ("id", "kind", "queue", "group", "attempt", "max_attempts", "worker", "e
 @limit_flag(10_000, 200, "jobs")
 @async_command
 async def running(session: Session, queue: str | None, limit: int) -> None:
-    """List the running jobs, longest first, with progress.
+    """List the running jobs, longest first, and the queued ones.
+
+    A platform is a queue. Through a server: set JOBYARD_SERVER and JOBYARD_TOKEN.
 
     \b
     Example:
       jobyard running --queue test-execution
+      JOBYARD_SERVER=http://jobs.example.com:3989 jobyard running
     """
     async with session.operations() as operations:
         found = await take(operations.walk(Filter(queue=queue, states=(State.RUNNING,))), limit)
+        queues = [info for info in await operations.queues() if queue in (None, info.name)]
         now = await operations.now()
-    found.sort(key=lambda job: job.started_at or 0)
-    jobs = [
-        {word: getattr(job, word) for word in SHOWN}
-        | {"elapsed_seconds": None if job.started_at is None else (now - job.started_at) / 1000}
-        | {"progress": job.progress}
-        for job in found
-    ]
-    where = ("~worker",) if session.console.width >= 120 or not session.is_terminal else ()
-    rows = (
-        (
-            job.id,
-            escape(job.kind),
-            escape(job.queue),
-            name(job.group),
-            f"{job.attempt}/{job.max_attempts}",
-            age(job.started_at, now),
-            *([name(job.worker or job.external_id)] if where else []),
-            progress(job, 6),
-        )
-        for job in found
+    found.sort(key=lambda job: (job.started_at or 0, job.sequence))
+    if session.as_json:
+        session.print_json(running_document(found, queues, now))
+        return
+    is_wide = session.console.width >= WIDE or not session.is_terminal
+    rows = (running_row(job, now, is_wide=is_wide) for job in found)
+    more = ("~group", ">try") if is_wide else ()
+    headings = ("~queue", "job", "~kind", *more, "~worker", ">for", "~progress")
+    print_table(session.console, headings, rows, "No running jobs.")
+    session.echo("")
+    busy = [info for info in queues if is_shown(info)]
+    counts = ((escape(info.name), usage(info.running, info.settings.max_running), *waiting(info)) for info in busy)
+    print_table(session.console, ("~queue", "running", ">queued", ">delayed"), counts, "No queued jobs.")
+
+
+def running_document(jobs: Sequence[Job], queues: Sequence[QueueInfo], now: Instant) -> dict[str, Any]:
+    queued = {info.name: info.waiting + info.delayed for info in queues}
+    return {
+        "running": [
+            {word: getattr(job, word) for word in SHOWN}
+            | {"elapsed_seconds": None if job.started_at is None else (now - job.started_at) / 1000}
+            | {"progress": job.progress}
+            for job in jobs
+        ],
+        "queued": queued,
+        "summary": {
+            "running_count": max(len(jobs), sum(info.running for info in queues)),
+            "queued_count": sum(queued.values()),
+        },
+    }
+
+
+def running_row(job: Job, now: Instant, *, is_wide: bool) -> Sequence[str]:
+    more = (name(job.group), f"{job.attempt}/{job.max_attempts}") if is_wide else ()
+    who = name(job.worker or job.external_id)
+    return (
+        escape(job.queue),
+        job.id,
+        escape(workflow_id_of(job)),
+        *more,
+        who,
+        age(job.started_at, now),
+        progress(job, BAR_WIDTH),
     )
-    headings = ("job", "~kind", "~queue", "~group", ">try", ">for", *where, "~progress")
-    session.print_table({"running": jobs}, headings, rows, "No running jobs.")
+
+
+def is_shown(info: QueueInfo) -> bool:
+    """Queues with work, and those with a limit, which platforms have."""
+    return bool(info.waiting or info.delayed or info.running or info.settings.max_running)
+
+
+def waiting(info: QueueInfo) -> tuple[str, str]:
+    return number(info.waiting + info.delayed), number(info.delayed)
 
 
 @async_command

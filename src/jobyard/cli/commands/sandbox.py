@@ -68,7 +68,7 @@ async def status(session: Session, socket: Path | None) -> None:
     Example:
       jobyard sandbox status --socket /run/jobyard/sandbox.sock
     """
-    from jobyard.cli.sandbox_selftest import look  # noqa: PLC0415  # imported only here: it loads all attacks
+    from jobyard.cli.sandbox_selftest import print_status  # noqa: PLC0415  # imported only here: it loads all attacks
 
     configured = session.configuration.sandbox.socket
-    await look(session, socket or (Path(configured) if configured else None))
+    await print_status(session, socket or (Path(configured) if configured else None))

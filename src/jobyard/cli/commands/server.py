@@ -14,6 +14,7 @@ from jobyard.cli.commands.worker import default_queues, worker_app, worker_optio
 from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.server_process import UpOptions, start
 from jobyard.cli.session import Session, json_option
+from jobyard.cli.worker_replacement import memory_limit, require_memory
 from jobyard.config.settings import (
     CONFIG,
     HOST,
@@ -80,15 +81,23 @@ def up(
 
     Workers are separate processes; one that dies is replaced. SIGTERM or Ctrl-C drains everything and exits with code
     0; a second signal stops at once. With --sandbox, the workers also run programs submitted to POST /execute; then no
-    application is needed.
+    application is needed. With profiles of GitHub runners configured, it also receives GitHub's webhook and manages the
+    runners.
 
     \b
     Example:
       jobyard --app shop.jobs:yard up --concurrency 8 --processes 2
     """
     web = {name: worker.pop(name) for name in WEB_OPTIONS}
-    worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # fails before the port is opened
+    runners = session.configuration.runners
+    has_runners = runners.is_configured and runners.enabled
+    has_workers = session.app_name is not None or worker["sandbox"] or not has_runners
+    if has_workers:
+        worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # fails before the port opens
     worker["queues"] = worker["queues"] or default_queues(session)
+    worker["memory_limit"] = memory_limit(session, worker["memory_limit"], worker["queues"])
+    if worker["memory_limit"] is not None:
+        require_memory(worker["memory_limit"])
     last = processes - 1 + (worker["health_port"] or 0)
     if last > MAX_PORT:
         raise BadOption(
@@ -101,11 +110,18 @@ def up(
         processes,
         shutdown_seconds=float(worker["shutdown_timeout"]),
     )
+    # Runners alone need no worker processes: their tickets are claimed by this process.
+    supervised = supervisor if has_workers else None
     made = {name: worker[name] for name in ("concurrency", "queues", "shutdown_timeout")}
     made["lease"] = worker["lease_seconds"]
-    summary = counted(processes, "worker process", "worker processes") + (", scheduler" if scheduler else "")
-    summary += ", sandbox" if worker["sandbox"] else ""
-    up = UpOptions(supervisor, made, summary, scheduler, worker["sandbox"])
+    parts = {
+        counted(processes, "worker process", "worker processes"): has_workers,
+        "scheduler": scheduler,
+        "sandbox": worker["sandbox"],
+        "GitHub runners": has_runners,
+    }
+    summary = ", ".join(part for part, is_there in parts.items() if is_there)
+    up = UpOptions(supervised, made, summary, scheduler, worker["sandbox"], has_runners)
     start(session, host, port, web, insecure=insecure, up=up)
 
 
@@ -114,6 +130,7 @@ def child_command(worker: Mapping[str, Any], number: int) -> list[str]:
     command.append("--sandbox" if worker["sandbox"] else "--no-sandbox")
     for name in ("concurrency", "lease_seconds", "shutdown_timeout"):
         command += [f"--{name.replace('_', '-')}", str(worker[name])]
+    command += ["--memory-limit", str(worker["memory_limit"] or 0)]
     for queue in worker["queues"]:
         command += ["--queue", queue]
     if worker["health_port"] is not None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
-from jobyard.cli.session import Session, async_command
+from jobyard.cli.session import Session, absolute_option, async_command, json_option
 from jobyard.domain.access import Role
-from jobyard.domain.instant import rfc3339
 from jobyard.errors import NotFound
 
 
-@click.group()
-def tokens() -> None:
+@click.group(invoke_without_command=True)
+@json_option
+@absolute_option
+@click.pass_context
+def tokens(context: click.Context) -> None:
     """Create, list, rotate and revoke API tokens.
 
     \b
     Example:
+      jobyard tokens
       jobyard tokens create ci --role submitter
-      jobyard tokens list
     """
+    if context.invoked_subcommand is None:
+        context.invoke(list_tokens)
 
 
 @tokens.command()
@@ -71,6 +75,7 @@ async def create(
 
 
 @tokens.command("list")
+@absolute_option
 @async_command
 async def list_tokens(session: Session) -> None:
     """List the valid tokens, without their secrets.
@@ -80,7 +85,7 @@ async def list_tokens(session: Session) -> None:
       jobyard tokens list
     """
     async with session.operations() as operations:
-        found = await operations.tokens()
+        found, now = await operations.tokens(), await operations.now()
     rows = (
         (
             each.id,
@@ -89,9 +94,9 @@ async def list_tokens(session: Session) -> None:
             escape(", ".join(each.queues)) or "all",
             escape(", ".join(each.groups)) or "all",
             escape(", ".join(each.kinds)) or "all",
-            rfc3339(each.created_at)[:16] + "Z",
-            "never" if each.expires_at is None else rfc3339(each.expires_at)[:16] + "Z",
-            "never" if each.last_used_at is None else rfc3339(each.last_used_at)[:16] + "Z",
+            session.moment(each.created_at, now),
+            session.moment(each.expires_at, now),
+            session.moment(each.last_used_at, now),
         )
         for each in found
     )

@@ -122,7 +122,7 @@ def stop_on_key(key: str, stop: asyncio.Event) -> Iterator[None]:
             typed = os.read(file, 64)
         except OSError:
             typed = b""
-        # Nothing: the terminal has gone. It stays readable, so without an end this would run for ever.
+        # Nothing: the terminal has gone. It stays readable, so without an end this would run forever.
         if not typed or key in typed.decode(errors="replace").lower():
             loop.remove_reader(file)
             stop.set()

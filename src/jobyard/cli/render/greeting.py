@@ -22,12 +22,19 @@ SAMPLES: dict[Any, Any] = {str: "example", int: 1, float: 1.5, bool: True}
 
 
 def greeting(
-    url: str, yard: Jobyard, access: Access, doing: str, queues: Mapping[str, str] | None = None
+    url: str,
+    yard: Jobyard,
+    access: Access,
+    doing: str,
+    queues: Mapping[str, str] | None = None,
+    link: str | None = None,
 ) -> Iterator[str]:
-    """`queues`: the stores of queues with their own, without secrets."""
+    """`queues`: the stores of queues with their own, without secrets. `link`: the path of a one-time login."""
     yield f"jobyard is up at {url} ({yard.store.url}; {doing}). Ctrl-C stops it."
     for queue, store in (queues or {}).items():
         yield f"Queue {queue} is in {store}."
+    if link is not None:
+        yield f"Open {url}{link} to log in. The link works once, within a minute."
     if access.is_open:
         yield "Every user of this machine has full access (--insecure)."
     elif access.first_token is not None:

@@ -9,26 +9,28 @@ from rich.console import Console
 from rich.markup import escape
 
 from jobyard.cli.render.json import without_internals
-from jobyard.cli.render.output import duration, name, print_markup, progress, state, when
+from jobyard.cli.render.output import duration, name, print_markup, progress, reason, state, when
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
 from jobyard.domain.text import visible
+from jobyard.executors.workflow.file_records import FILE_WORKFLOW
 
 STEP_MARKS = {"passed": "[green]✓[/]", "failed": "[red]✗[/]", "running": "[cyan]…[/]"}
 LINE_COLOURS = {"warning": "yellow", "error": "red", "debug": "dim"}
 
 
-def show_job(console: Console, job: Job, now: Instant) -> None:
+def show_job(console: Console, job: Job, now: Instant, waits: str = "") -> None:
+    """`waits`: why a parked job waits, as a sentence."""
     job = without_internals(job)
-    for part in (_facts(job), _steps(job), _log(job), _errors(job), _timeline(job, now)):
+    for part in (_facts(job, waits), _steps(job), _log(job), _errors(job), _timeline(job, now)):
         for line in part:
             print_markup(console, line)
 
 
-def _facts(job: Job) -> Iterator[str]:
+def _facts(job: Job, waits: str) -> Iterator[str]:
     yield f"[bold]{visible(escape(job.kind))}[/] {escape(job.id)}  {state(job.state)}"
     if job.reason:
-        yield _fact("reason", escape(job.reason))
+        yield _fact("reason", name(reason(job)))
     if job.cancel_requested is not None:
         yield _fact("asked to stop", escape(job.cancel_requested or "yes"))
     yield _fact("queue", f"{escape(job.queue)}   group {name(job.group)}   priority {job.priority}")
@@ -40,12 +42,12 @@ def _facts(job: Job) -> Iterator[str]:
     if job.external_id:
         yield _fact("handed off to", escape(job.external_id))
     if job.waiting_for and job.state is State.PENDING:
-        yield _fact("parked until", f"signal {escape(job.waiting_for)}")
+        yield _fact("parked", escape(waits or f"until the signal {job.waiting_for}"))
     if job.unique_key:
         yield _fact("unique key", escape(job.unique_key))
     if job.tags:
         yield _fact("tags", escape(", ".join(job.tags)))
-    yield _fact("payload", _json(job.payload))
+    yield _fact("payload", _payload(job))
     if job.result is not None:
         yield _fact("result", _json(job.result))
     if job.progress is not None:
@@ -74,8 +76,7 @@ def _errors(job: Job) -> Iterator[str]:
     if job.errors:
         yield "\n[bold]Failed attempts[/]"
     for error in job.errors:
-        kind = f"{escape(error.type)}: " if error.type else ""
-        yield f"  [red]{error.attempt}[/] {error.ending}  {kind}{escape(error.message)}"
+        yield f"  [red]{error.attempt}[/] {error.ending}  {escape(error.summary)}"
         yield f"    [dim]{rfc3339(error.at)}  on {name(error.worker)}[/]"
         for line in (error.traceback or "").rstrip().splitlines():
             yield f"    [dim]{escape(line)}[/]"
@@ -96,6 +97,14 @@ def _timeline(job: Job, now: Instant) -> Iterator[str]:
 
 def _fact(what: str, value: str) -> str:
     return f"  {what:<14}{visible(value)}"
+
+
+def _payload(job: Job) -> str:
+    """A run of a workflow file without the text of the file, which would hide the rest."""
+    if job.kind != FILE_WORKFLOW:
+        return _json(job.payload)
+    payload = {key: value for key, value in job.payload_value().items() if key != "text"}
+    return _json(msgspec.Raw(msgspec.json.encode(payload)))
 
 
 def _json(raw: msgspec.Raw) -> str:

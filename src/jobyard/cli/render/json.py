@@ -65,7 +65,7 @@ def without_internals(job: Job) -> Job:
 
 def _fields(value: msgspec.Struct) -> dict[str, Any]:
     names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    return {key: _field(key, getattr(value, name)) for key, name in names}
+    return {key: _field(key, item) for key, name in names if (item := getattr(value, name)) is not msgspec.UNSET}
 
 
 def _field(name: str, value: Any) -> Any:

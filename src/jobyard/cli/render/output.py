@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jobyard.domain.instant import FOREVER, Instant, rfc3339
 from jobyard.domain.job import Job, State
-from jobyard.domain.text import visible
+from jobyard.domain.text import counted, visible
 
 STATE_COLOURS = {
     State.PENDING: "yellow",
@@ -29,6 +29,7 @@ NO_BARS = {ord(FULL): None, ord(EMPTY): None}
 NUMBER, MAY_SHRINK = ">", "~"
 MARKS = NUMBER + MAY_SHRINK
 LEAST_WIDTH = 5
+UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def echo(text: str, *, err: bool = False, file: Any = None) -> None:
@@ -100,6 +101,12 @@ def name(value: str | None) -> str:
     return "-" if value is None else escape(value)
 
 
+def reason(job: Job) -> str | None:
+    """Why the job ended; with the type of the exception if its last attempt raised one."""
+    last = job.errors[-1] if job.errors else None
+    return job.reason if last is None or last.message != job.reason else last.summary
+
+
 def number(value: int) -> str:
     return f"{value:,}"
 
@@ -142,6 +149,21 @@ def duration(seconds: float) -> str:
     if whole < 86_400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
+
+
+def relative(instant: Instant, now: Instant) -> str:
+    """
+    >>> relative(0, 400), relative(0, 61_000), relative(0, 7_200_000), relative(600_000, 0), relative(0, 86_400_000)
+    ('just now', '1 minute ago', '2 hours ago', 'in 10 minutes', '1 day ago')
+    """
+    if instant >= FOREVER:
+        return "never"
+    seconds = abs(now - instant) // 1000
+    if seconds < 1:
+        return "just now"
+    unit, name = next((size, word) for size, word in UNITS if seconds >= size)
+    text = counted(seconds // unit, name)
+    return f"{text} ago" if instant < now else f"in {text}"
 
 
 def age(since: Instant | None, now: Instant) -> str:

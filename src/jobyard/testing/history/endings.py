@@ -89,7 +89,14 @@ def _nothing_hides(trace: JobTrace, gap: Gap) -> bool:
             return True
         if before.end_is_unknown:
             return False
-        deaths = before.lease.deaths + (before.reclaim is not None)
+        token = before.lease.token
+        if token in trace.recorded:
+            deaths = 0  # a checkpoint starts the count again
+        elif any(token == other for _, other in trace.checkpoints):
+            return False
+        else:
+            deaths = before.lease.deaths
+        deaths += before.reclaim is not None
     if after is not None:
         return after.lease.deaths == deaths
     if trace.final is None or trace.final.deaths != deaths:

@@ -25,6 +25,7 @@ class RecordedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     delay_seconds: float = 0.0
     run_at: Instant | None = None
     max_attempts: int = 3
+    is_workflow: bool = False
 
     @classmethod
     def of(cls, job: NewJob) -> RecordedJob:
@@ -68,6 +69,7 @@ class RecordedLease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempt: int = 1
     max_attempts: int = 3
     deaths: int = 0
+    is_workflow: bool = False
 
     @classmethod
     def of(cls, lease: Lease) -> RecordedLease:
@@ -114,6 +116,16 @@ class RecordedReport(msgspec.Struct, frozen=True, tag="report"):
     keys: tuple[LeaseKey, ...]
 
 
+class RecordedCheckpoint(msgspec.Struct, frozen=True, tag="checkpoint"):
+    """Checkpoints of workflows; of two of the same attempt, both keys."""
+
+    keys: tuple[LeaseKey, ...]
+
+
+class RecordedDelivery(msgspec.Struct, frozen=True, tag="deliver"):
+    job_ids: tuple[str, ...]
+
+
 class RecordedReclaim(msgspec.Struct, frozen=True, tag="reclaim"):
     limit: int
 
@@ -157,6 +169,8 @@ Request: TypeAlias = (
     | RecordedExchange
     | RecordedExtend
     | RecordedReport
+    | RecordedCheckpoint
+    | RecordedDelivery
     | RecordedReclaim
     | RecordedAdopt
     | RecordedSignal
@@ -187,7 +201,7 @@ class ExchangeReturned(msgspec.Struct, frozen=True, kw_only=True, tag="exchanged
 
 
 class LeasesReturned(msgspec.Struct, frozen=True, tag="heard"):
-    """The result of extend and report."""
+    """The result of extend, report and checkpoint."""
 
     lost: tuple[LeaseKey, ...]
 

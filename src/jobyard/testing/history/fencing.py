@@ -7,7 +7,14 @@ from itertools import pairwise
 
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Action
-from jobyard.testing.history.events import AdoptReturned, LeasesReturned, RecordedAdopt, RecordedExtend, RecordedReport
+from jobyard.testing.history.events import (
+    AdoptReturned,
+    LeasesReturned,
+    RecordedAdopt,
+    RecordedCheckpoint,
+    RecordedExtend,
+    RecordedReport,
+)
 from jobyard.testing.history.job_traces import Claim, JobTrace, JobTraces, Settled
 from jobyard.testing.history.reader import History, RecordedOperation
 from jobyard.testing.history.timeline import AnsweredExchange
@@ -119,9 +126,12 @@ def _holds(claim: Claim, exchange: AnsweredExchange, position: int) -> bool:
 
 
 def _renewals(history: History, traces: JobTraces) -> Iterator[Violation]:
-    calls: list[tuple[RecordedOperation, RecordedExtend | RecordedReport, LeasesReturned | None]] = []
+    calls: list[
+        tuple[RecordedOperation, RecordedExtend | RecordedReport | RecordedCheckpoint, LeasesReturned | None]
+    ] = []
     calls += history.select(RecordedExtend, LeasesReturned)
     calls += history.select(RecordedReport, LeasesReturned)
+    calls += history.select(RecordedCheckpoint, LeasesReturned)
     for operation, request, response in calls:
         if response is None:
             continue

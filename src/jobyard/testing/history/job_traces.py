@@ -62,6 +62,7 @@ class Claim:
     position: int  # certainly from here on
     since: int  # perhaps from here on; differs for adopted jobs only
     now: Instant = 0
+    now_at_most: Instant = 0  # a store may read its clock and then wait for a lock, while others make jobs due
     expires_at: Instant = 0
     revision: int = 0
     adopted: bool = False
@@ -94,10 +95,25 @@ class JobTrace:
     settled: list[Settled] = field(default_factory=list)
     reclaims: list[Reclaim] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    signals: list[Span] = field(default_factory=list)
+    signals: list[Span] = field(default_factory=list)  # and other deliveries
+    checkpoints: list[tuple[Span, str]] = field(default_factory=list)  # with their tokens; perhaps refused
+    recorded: set[str] = field(default_factory=set)  # tokens whose checkpoints were certainly accepted
     intents: list[tuple[Span, e.RecordedSettlement]] = field(default_factory=list)  # settlements without a response
     gaps: list[Gap] = field(default_factory=list)
     final: Job | None = None
+
+    @property
+    def is_workflow(self) -> bool:
+        """Whether it may be one: inserted as one, or a job that recorded a checkpoint."""
+        return bool(self.checkpoints) or any(claim.lease.is_workflow for claim in self.claims)
+
+    def may_have_begun(self, position: int) -> bool:
+        """Whether it may be a workflow with a history then: it is not cancelled by the store, but ends itself."""
+        return any(span.earliest <= position for span, _ in self.checkpoints)
+
+    def may_be_woken(self, position: int) -> bool:
+        """Whether it may have been sent something before that position."""
+        return any(span.earliest <= position for span in self.signals)
 
     def changed(self, *actions: Action) -> Iterator[Change]:
         return (change for change in self.changes if change.action in actions)
@@ -137,6 +153,7 @@ class JobTraces:
         self._inserts(history)
         self._exchanges()
         self._others(history)
+        self._histories(history)
         for trace in self.by_id.values():
             trace.claims.sort(key=lambda claim: claim.position)
 
@@ -163,7 +180,7 @@ class JobTraces:
                     continue
                 decided = None if decided_by is None else decided_by.decided[number]
                 rows = None
-                if decided is not None and decided.decision is not Decision.AWAY:
+                if decided is not None and decided.decision is not Decision.UNAVAILABLE:
                     is_made = decided.job_id == due.job.id
                     rows = {due.job.id: Inserted(due.job.id, True, NO_SEQUENCE)} if is_made else {}
                 self._add_inserts(operation, [due.job], rows)
@@ -191,7 +208,8 @@ class JobTraces:
                 self._trace(sent.job_id).settled.append(Settled(base, sent, now, revision))
             for offset, lease in enumerate(exchange.response.leases, 1):
                 expires_at = now + round(exchange.request.lease_seconds * 1000)
-                self._claim(Claim(lease, base + offset, base + offset, now, expires_at, revision))
+                at_most = now + (exchange.end - exchange.begin) // 1_000_000
+                self._claim(Claim(lease, base + offset, base + offset, now, at_most, expires_at, revision))
         for operation, request in self.timeline.lost:
             for sent in request.settlements:
                 self._trace(sent.job_id).intents.append((self.span(operation), sent))
@@ -225,3 +243,16 @@ class JobTraces:
                 for claim in self._trace(key.job_id).claims:
                     if claim.lease.token == key.token:
                         claim.expires_at = min(claim.expires_at, at_least)
+
+    def _histories(self, history: History) -> None:
+        for operation, delivery, _ in history.select(e.RecordedDelivery, e.NothingReturned):
+            for job_id in delivery.job_ids:
+                self._trace(job_id).signals.append(self.span(operation))
+        for operation, checkpoint, heard in history.select(e.RecordedCheckpoint, e.LeasesReturned):
+            refused = () if heard is None else heard.lost
+            for key in checkpoint.keys:
+                if key in refused:
+                    continue
+                self._trace(key.job_id).checkpoints.append((self.span(operation), key.token))
+                if heard is not None:
+                    self._trace(key.job_id).recorded.add(key.token)

@@ -30,8 +30,24 @@ def _after_change(trace: JobTrace, claim: Claim) -> Iterator[Violation]:
             continue
         if change.action is Action.DELETE:
             yield violation_at(claim, "claimed_deleted", f"job {trace.id} was claimed after it was deleted")
+        elif trace.may_have_begun(change.span.latest) and not _was_cancelled_twice(trace, claim):
+            continue  # a workflow is claimed once more, to end its own work
         elif not _redriven(trace, change.span, claim):
             yield violation_at(claim, "claimed_cancelled", f"job {trace.id} was claimed after it was cancelled")
+
+
+def _was_cancelled_twice(trace: JobTrace, claim: Claim) -> bool:
+    """While no attempt ran, so that the second request ended it at once."""
+    requests = [change.span for change in trace.changed(Action.CANCEL) if change.span.latest <= claim.position]
+    return any(
+        first.end < second.begin
+        and not any(
+            other.since <= second.latest and other.may_run_until >= first.earliest
+            for other in trace.claims
+            if other is not claim
+        )
+        for first, second in pairwise(requests)
+    )
 
 
 def _after_end(trace: JobTrace, claim: Claim) -> Iterator[Violation]:
@@ -54,16 +70,19 @@ def _before_due(traces: JobTraces, trace: JobTrace, claim: Claim, before: Claim 
     since = before.position if before else 0
     if trace.may_be_changed(since, claim.position, Action.RETRY, Action.RUN_NOW):
         return
+    if trace.is_workflow and trace.may_be_changed(-1, claim.position, Action.CANCEL):
+        return  # due at once, to end its own work
     due: Instant = 0
     if before is not None:
-        # A signal may have been kept for a later Park.
-        if before.settled is not None and (before.settled.sent.signal is None or not trace.signals):
-            due = due_after(before.settled)
+        # A signal or an end of a child job may have come before the Park.
+        settled = before.settled
+        if settled is not None and (settled.sent.signal is None or not trace.may_be_woken(claim.position)):
+            due = due_after(settled)
     elif trace.inserted and trace.submitted:
         span, submitted = trace.inserted[0], trace.submitted
         known = traces.timeline.now_at_least(span.begin, submitted.delay_seconds) if submitted.delay_seconds else 0
         due = known if submitted.run_at is None else submitted.run_at
-    if claim.now < due:
+    if claim.now_at_most < due:
         sentence = f"job {trace.id} was claimed {due - claim.now} ms before it was due"
         yield violation_at(claim, "claimed_before_due", sentence, due=due, now=claim.now)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from jobyard.domain.history import Delivery, HistoryEntry
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.lease import ExpiredLease, Lease, LeaseKey
@@ -22,6 +23,7 @@ from jobyard.ports.admin_store import Action, Changed
 from jobyard.ports.job_store import Exchange, Extended, Inserted, Report
 from jobyard.ports.schedule_store import Decided, Tick
 from jobyard.ports.store import Store
+from jobyard.ports.workflow_store import Checkpoint
 from jobyard.testing.history import events as e
 
 T = TypeVar("T")
@@ -67,7 +69,7 @@ class RecordingStore:
         self.open = store.open
         self.close = store.close
         self.settle = store.settle
-        self.diagnose = store.diagnose
+        self.diagnose, self.risks = store.diagnose, store.risks
         self.migrations = store.migrations
         self.wait_for_work = store.wait_for_work
         self.wait_for_end = store.wait_for_end
@@ -77,7 +79,8 @@ class RecordingStore:
         self.remove_queue = store.remove_queue
         self.ages = store.ages
         self.groups = store.groups
-        self.standing = store.standing
+        self.line = store.line
+        self.position = store.position
         self.prune = store.prune
         self.audit = store.audit
         self.repair = store.repair
@@ -94,6 +97,13 @@ class RecordingStore:
         self.append = store.append
         self.read = store.read
         self.trim = store.trim
+        self.history = store.history
+        self.histories = store.histories
+        self.ended_jobs = store.ended_jobs
+        self.forget_ended = store.forget_ended
+
+    def shards(self) -> Sequence[Store]:
+        return ()  # calls on the shards themselves would not be recorded
 
     def for_event_loop(self) -> Store:
         handle = self._store.for_event_loop()
@@ -152,23 +162,43 @@ class RecordingStore:
         request = e.RecordedReport(tuple(report.key for report in reports))
         return await self._record(request, self._store.report(reports), lambda lost: e.LeasesReturned(tuple(lost)))
 
+    async def checkpoint(self, checkpoints: Sequence[Checkpoint]) -> list[tuple[HistoryEntry, ...] | None]:
+        keys = tuple(checkpoint.key for checkpoint in checkpoints)
+
+        def refused(recorded: list[tuple[HistoryEntry, ...] | None]) -> e.LeasesReturned:
+            return e.LeasesReturned(tuple(key for key, entries in zip(keys, recorded, strict=True) if entries is None))
+
+        return await self._record(e.RecordedCheckpoint(keys), self._store.checkpoint(checkpoints), refused)
+
+    async def deliver(self, deliveries: Sequence[Delivery], ended: Sequence[str] = ()) -> None:
+        job_ids = tuple(dict.fromkeys(delivery.job_id for delivery in deliveries))
+        await self._record(e.RecordedDelivery(job_ids), self._store.deliver(deliveries, ended), _accepted)
+
     async def reclaim(
         self, limit: int = 1000, *, as_of: Instant | None = None, longest_seconds: float | None = None
     ) -> list[ExpiredLease]:
         verb = self._store.reclaim(limit, as_of=as_of, longest_seconds=longest_seconds)
         return await self._record(e.RecordedReclaim(limit), verb, lambda ended: e.ReclaimReturned(tuple(ended)))
 
-    async def adopt(self, job: NewJob, worker: str, external_id: str) -> Lease:
-        verb = self._store.adopt(job, worker, external_id)
+    async def adopt(self, job: NewJob, worker: str, external_id: str, token: str | None = None) -> Lease:
+        verb = self._store.adopt(job, worker, external_id, token)
         request = e.RecordedAdopt(e.RecordedJob.of(job))
         return await self._record(request, verb, lambda lease: e.AdoptReturned(e.RecordedLease.of(lease)))
 
-    async def signal(self, job_id: str, name: str, data: bytes = b"null") -> bool:
-        verb = self._store.signal(job_id, name, data)
+    async def signal(self, job_id: str, name: str, data: bytes = b"null", *, signal_id: str | None = None) -> bool:
+        verb = self._store.signal(job_id, name, data, signal_id=signal_id)
         return await self._record(e.RecordedSignal(job_id, name), verb, e.SignalReturned)
 
-    async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
-        verb = self._store.change(action, job_ids, reason=reason, priority=priority)
+    async def change(
+        self,
+        action: Action,
+        job_ids: Sequence[str],
+        *,
+        reason: str = "",
+        priority: int = 0,
+        unless_requested: bool = False,
+    ) -> Changed:
+        verb = self._store.change(action, job_ids, reason=reason, priority=priority, unless_requested=unless_requested)
         request = e.RecordedChange(action, tuple(job_ids), priority)
         return await self._record(request, verb, lambda response: e.ChangeReturned(tuple(response.changed)))
 
