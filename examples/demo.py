@@ -46,7 +46,7 @@ async def feed(yard: Jobyard) -> None:
 
 async def feed_once(yard: Jobyard, number: int) -> None:
     team = random.choice(TEAMS)
-    of_teams = {group.name: group.waiting + group.delayed for group in await yard.groups("test-execution")}
+    of_teams = {group.name: group.waiting + group.delayed async for group in yard.groups("test-execution")}
     if of_teams.get(team, 0) < KEEP_WAITING:
         suite = {"suite": f"suite-{number}", "tests": random.randint(5, 15)}
         await yard.enqueue("run_suite", suite, group=team, priority=random.choice((0, 0, 0, 5)), tags=[team])
@@ -124,7 +124,7 @@ def main() -> int:
     try:
         asyncio.run(run(load_app(APP), console))
     except JobyardError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"Error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before the loop listened, or after it ended
         return INTERRUPTED

@@ -1,0 +1,1 @@
+"""A product scanner: eight platforms, workflows from files, and a web shop to scan."""
