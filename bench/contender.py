@@ -44,6 +44,10 @@ class Benchmark(StrEnum):
     LATENCY = "latency"  # idle worker: enqueue to first line of the handler
     SCHEDULE = "schedule"  # a thousand schedules due in the same second: from that to their jobs being in
     DUE = "due"  # very many delayed jobs due within one second: what other calls wait for meanwhile
+    WEBHOOK = "webhook"  # one event of GitHub per request over 64 kept connections, no manager
+    LAUNCH = "launch"  # idle runner manager: from the event of a job to the creation of its pod
+    STEPS = "steps"  # durable steps of workflows: from enqueueing the workflows to the last result
+    CHILDREN = "children"  # child jobs of workflows: from enqueueing their parents to the last result
     START = "start"  # one program after the other: from asking for it to the first byte that it prints
     EXECUTE = "execute"  # the same through the API and the queue: from the request to the whole answer
     RUNS = "runs"  # programs without a pause, as many at once as there are slots
@@ -55,6 +59,8 @@ class Benchmark(StrEnum):
             Benchmark.LATENCY: "p50_ms",
             Benchmark.SCHEDULE: "p99_ms",
             Benchmark.DUE: "p99_ms",
+            Benchmark.WEBHOOK: "p99_ms",
+            Benchmark.LAUNCH: "p50_ms",
             Benchmark.START: "p50_ms",
             Benchmark.EXECUTE: "p50_ms",
         }

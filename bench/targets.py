@@ -73,6 +73,14 @@ def _on_every_server(engine: Engine) -> tuple[Target, ...]:
             at_most=250,
             unit="ms",
         ),
+        Target("webhooks of GitHub, 64 connections: p99", f"{own}/webhook", figure="p99_ms", at_most=250, unit="ms"),
+        Target(
+            "from a webhook to the creation of its pod, with room: p50",
+            f"{own}/launch",
+            figure="p50_ms",
+            at_most=50,
+            unit="ms",
+        ),
         # For information.
         Target("drain, serial groups: over 10 per group", f"{own}/drain-serial", f"{own}/drain"),
         Target("drain, every record kept: over the last 100", f"{own}/drain-kept", f"{own}/drain"),
@@ -84,8 +92,15 @@ def _on_every_server(engine: Engine) -> tuple[Target, ...]:
     )
 
 
+def _steps_over_dbos(engine: Engine) -> tuple[Target, ...]:
+    return tuple(
+        Target(f"durable steps, {about}: over DBOS", f"{engine}/jobyard/{row}", f"{engine}/DBOS/{row}", at_least=5)
+        for about, row in (("one workflow", "steps-one"), ("workflows of 10", "steps-many"))
+    )
+
+
 TARGETS = {
-    Engine.SQLITE: SQLITE_TARGETS,
+    Engine.SQLITE: (*SQLITE_TARGETS, *_steps_over_dbos(Engine.SQLITE)),
     Engine.SANDBOX: SANDBOX_TARGETS,
     Engine.REDIS: (
         Target(
@@ -126,6 +141,20 @@ TARGETS = {
             at_most=1,
         ),
         Target("POST /v1/jobs: over a bare FastAPI route", "redis/jobyard/http", "redis/fastapi/http", at_least=0.6),
+        *(
+            Target(f"{name}: over Celery", f"redis/jobyard/{row}", f"redis/Celery canvas/{row}", at_least=5)
+            for name, row in (
+                ("child jobs of chains", "chains"),
+                ("child jobs of a group", "group"),
+                ("child jobs of a chord", "chord"),
+            )
+        ),
+        Target(
+            "child jobs of a map: over a flow of BullMQ on Node",
+            "redis/jobyard/map",
+            "redis/BullMQ Node/flow",
+            at_least=1,
+        ),
         *_on_every_server(Engine.REDIS),
         Target("POST /v1/jobs, 64 connections: p99", "redis/jobyard/http", figure="p99_ms", unit="ms"),
         Target(
@@ -166,6 +195,7 @@ TARGETS = {
             "postgres/jobyard/drain",
             at_least=0.9,
         ),
+        *_steps_over_dbos(Engine.POSTGRES),
         *_on_every_server(Engine.POSTGRES),
         Target(
             "sustained with an old snapshot open: last windows over first",

@@ -76,6 +76,16 @@ SQLITE_TARGETS = (
         at_most=250,
         unit="ms",
     ),
+    Target(
+        "webhooks of GitHub, 64 connections: p99", "sqlite/jobyard/webhook", figure="p99_ms", at_most=250, unit="ms"
+    ),
+    Target(
+        "from a webhook to the creation of its pod, with room: p50",
+        "sqlite/jobyard/launch",
+        figure="p50_ms",
+        at_most=50,
+        unit="ms",
+    ),
     Target("POST /v1/jobs, 64 connections: p99", "sqlite/jobyard/http", figure="p99_ms", unit="ms"),
     Target(
         "a million jobs due: p99 of renewals in their queue",

@@ -14,4 +14,5 @@ CONTENDER = _PEER.contender(
     _PEER.enqueue(0.04),
     _PEER.enqueue(0.15, callers=50),
     _PEER.latency(),
+    _PEER.children("flow", "one flow", 0.05),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.contender import Benchmark, Case, Contender, Durability, Order, Outcome
 from bench.sqlite import checkpoint
-from bench.yard import draining, falling_due, http, inserting, latency, scheduling, streams
+from bench.yard import draining, falling_due, http, inserting, latency, runners, scheduling, streams, workflows
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
 
@@ -70,6 +70,14 @@ def _due(order: Order) -> Outcome:
 
 def _schedule_idle(order: Order) -> Outcome:
     return scheduling.beside_idle_ones(_url(order), order.jobs)
+
+
+def _webhooks(order: Order) -> Outcome:
+    return runners.receive(_url(order), order.jobs)
+
+
+def _launch(order: Order) -> Outcome:
+    return runners.launch(_url(order), order.jobs, order.folder)
 
 
 PROMISE = "at least once, fenced, states"
@@ -215,6 +223,25 @@ CONTENDER = Contender(
             measure=_schedule_idle,
             rounds=1,
         ),
+        Case(
+            name="webhook",
+            benchmark=Benchmark.WEBHOOK,
+            title="jobyard, POST /webhooks/github",
+            durability=Durability.POWER_SAFE,
+            guarantee=runners.STORED,
+            measure=_webhooks,
+            share=0.1,
+        ),
+        Case(
+            name="launch",
+            benchmark=Benchmark.LAUNCH,
+            title="jobyard, room for every job",
+            durability=Durability.POWER_SAFE,
+            guarantee=runners.STORED,
+            measure=_launch,
+            at_most=100,
+        ),
+        *workflows.rows(Durability.POWER_SAFE),
         Case(
             name="due",
             benchmark=Benchmark.DUE,

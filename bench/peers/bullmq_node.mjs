@@ -2,7 +2,7 @@
 import { createRequire } from "node:module";
 
 const require = createRequire(`${process.cwd()}/`);
-const { Queue, Worker } = require("bullmq");
+const { FlowProducer, Queue, QueueEvents, Worker } = require("bullmq");
 
 const WARM_UP = 20;
 const CHUNK = 1000;
@@ -78,12 +78,30 @@ const latency = async () => {
   return { p50_ms: seen[Math.floor(seen.length * 0.5)], p99_ms: seen[Math.floor(seen.length * 0.99)] };
 };
 
+// One parent with all jobs as its children, from adding them to the result of the parent.
+const flow = async () => {
+  const producer = new FlowProducer({ connection }).on("error", giveUp);
+  const events = new QueueEvents("parents", { connection }).on("error", giveUp);
+  await events.waitUntilReady();
+  work(() => 1);
+  new Worker("parents", async (job) => Object.keys(await job.getChildrenValues()).length, { connection }).on("error", giveUp);
+  const finish = async (jobs) => {
+    const children = Array.from({ length: jobs }, () => ({ name: "noop", queueName: "bench", data: {} }));
+    const { job } = await producer.add({ name: "all", queueName: "parents", data: {}, children });
+    const count = await job.waitUntilFinished(events);
+    if (count !== jobs) throw new Error(`${count} of ${jobs} children`);
+  };
+  await finish(WARM_UP);
+  return timed(() => finish(order.jobs));
+};
+
 const actions = {
   fill: async () => (await insert(order.jobs), {}),
   insert: async () => (await enqueue(WARM_UP, 1), timed(() => insert(order.jobs))),
   enqueue: async () => (await enqueue(WARM_UP, 1), timed(() => enqueue(order.jobs, order.settings.callers ?? 1))),
   drain,
   latency,
+  flow,
 };
 
 console.log(JSON.stringify(await actions[order.action]()));

@@ -79,7 +79,7 @@ def main(kind: type[Peer]) -> None:
             answer(_consume(peer, order, finished))
         except BaseException:
             traceback.print_exc()
-            os._exit(1)  # the worker in the main thread would go on for ever
+            os._exit(1)  # the worker in the main thread would go on forever
 
     threading.Thread(target=beside, daemon=True).start()
     peer.work()

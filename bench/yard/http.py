@@ -82,10 +82,13 @@ def serving(url: str, *, is_bare: bool = False) -> Iterator[tuple[str, str]]:
 class Caller(asyncio.Protocol):
     """One connection: the next request as soon as the answer is here."""
 
-    def __init__(self, requests: list[bytes], take: Callable[[], int | None], took: Callable[[float], None]) -> None:
+    def __init__(
+        self, requests: list[bytes], take: Callable[[], int | None], took: Callable[[float], None], status: int = 202
+    ) -> None:
         self._requests = requests
         self._take = take
         self._took = took
+        self._first_line = b"HTTP/1.1 %d" % status
         self._sent = 0.0
         self._received = b""
         self.done = asyncio.get_running_loop().create_future()
@@ -110,7 +113,7 @@ class Caller(asyncio.Protocol):
             self._received = received
             return
         self._received = b""
-        if not head.startswith(b"HTTP/1.1 202"):
+        if not head.startswith(self._first_line):
             self.done.set_exception(AssertionError(received))
             self._transport.close()
             return
@@ -131,7 +134,8 @@ def _length(head: bytes) -> int:
     return int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
 
 
-async def _load(url: str, token: str, requests: int) -> tuple[float, list[float]]:
+async def load(url: str, bodies: list[bytes], requests: int, status: int = 202) -> tuple[float, list[float]]:
+    """Send that many requests, these in turn; the seconds of all, and of each."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -139,11 +143,10 @@ async def _load(url: str, token: str, requests: int) -> tuple[float, list[float]
     numbers = iter(range(requests))
     times: list[float] = []
     loop = asyncio.get_running_loop()
-    bodies = [_request(token, group) for group in GROUPS]
+    take, took = (lambda: next(numbers, None)), times.append
     started = time.perf_counter()
     made = [
-        await loop.create_connection(lambda: Caller(bodies, lambda: next(numbers, None), times.append), host, port)
-        for _ in range(CONNECTIONS)
+        await loop.create_connection(lambda: Caller(bodies, take, took, status), host, port) for _ in range(CONNECTIONS)
     ]
     await asyncio.gather(*(caller.done for _, caller in made))
     return time.perf_counter() - started, times
@@ -159,10 +162,15 @@ def post(url: str, jobs: int, *, is_bare: bool = False) -> Outcome:
     with serving(url, is_bare=is_bare) as (address, token):
 
         async def main() -> tuple[float, list[float]]:
-            await _load(address, token, WARM_UP)
-            return await _load(address, token, jobs)
+            bodies = [_request(token, group) for group in GROUPS]
+            await load(address, bodies, WARM_UP)
+            return await load(address, bodies, jobs)
 
         elapsed, times = run(main())
+    return outcome(jobs, elapsed, times)
+
+
+def outcome(jobs: int, elapsed: float, times: list[float]) -> Outcome:
     times.sort()
     return Outcome(
         {

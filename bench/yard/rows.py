@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.contender import Benchmark, Case, Durability, Order, Outcome
 from bench.servers import settle
-from bench.yard import draining, falling_due, http, inserting, latency, scaling, scheduling, streams
+from bench.yard import draining, falling_due, http, inserting, latency, runners, scaling, scheduling, streams, workflows
 from bench.yard.slow_line import slowed
 from bench.yard.workload import CHUNK, LIMITED, SERIAL, UNLIMITED, Limits, fill_apart
 
@@ -69,6 +69,14 @@ def _due(order: Order) -> Outcome:
     return falling_due.due_at_once(order.url, order.jobs)
 
 
+def _webhooks(order: Order) -> Outcome:
+    return runners.receive(order.url, order.jobs)
+
+
+def _launch(order: Order) -> Outcome:
+    return runners.launch(order.url, order.jobs, order.folder)
+
+
 def rows(durability: Durability) -> tuple[Case, ...]:
     def row(
         name: str,
@@ -103,5 +111,8 @@ def rows(durability: Durability) -> tuple[Case, ...]:
         row("latency", Benchmark.LATENCY, "inside one process", _latency, at_most=200),
         row("schedule", Benchmark.SCHEDULE, "no others", _schedule, ONCE, at_most=scheduling.DUE),
         row("schedule-idle", Benchmark.SCHEDULE, "others that are not due", _schedule_idle, ONCE, rounds=1),
+        row("webhook", Benchmark.WEBHOOK, "POST /webhooks/github", _webhooks, runners.STORED, share=0.1),
+        row("launch", Benchmark.LAUNCH, "room for every job", _launch, runners.STORED, at_most=100),
+        *workflows.rows(durability),
         row("due", Benchmark.DUE, "beside a worker that takes them", _due, share=10, rounds=1),
     )
