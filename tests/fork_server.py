@@ -6,6 +6,7 @@ Where the boot itself is tested, a test starts the real command instead.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -85,7 +86,8 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and its exit code is on the way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -176,7 +178,13 @@ def start(
 
 
 def run(
-    module: str, arguments: Sequence[str], *, environment: Mapping[str, str], folder: Path, text: str = ""
+    module: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    text: str = "",
+    timeout: float = START_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run a module to its end; `text` is its standard input."""
     with (
@@ -194,7 +202,7 @@ def run(
             stdin=typed.fileno(),
             stdout=output.fileno(),
             stderr=errors.fileno(),
-        ).wait(START_SECONDS)
+        ).wait(timeout)
         output.seek(0)
         errors.seek(0)
         return subprocess.CompletedProcess([module, *arguments], code, output.read(), errors.read())

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
@@ -21,36 +22,47 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tests.progress import PROGRESS_VARIABLE, Collected, Finished, decode
+from tests.servers.folders import RUN_VARIABLE, new_folder
 
 # Most tests wait for a lease, a notification or a process, so more parts than cores keep the cores busy.
-PARALLEL = 5
+PARALLEL = 6
 # Without a terminal a line of counts is printed this often.
 REPORT_SECONDS = 20.0
 COMMANDS = ("test_up.py", "test_up_schedules.py", "test_programs.py", "test_readme.py", "test_cron_example.py")
-# In this order: the longest first. Timing-sensitive parts come last, when fewer run beside them.
+# In this order: the longest first, and those that mostly wait beside those that mostly compute.
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("conformance", ("tests/conformance",)),
     ("server", ("tests/server", "tests/browser", "tests/client")),
-    ("stories", ("tests/story",)),
-    ("faults", ("tests/story/faults",)),
-    ("commands", tuple(f"tests/story/{name}" for name in COMMANDS)),
-    ("stores", ("tests/stores",)),
-    ("machine", ("tests/conformance/test_machine.py",)),
+    ("runners", ("tests/github",)),
     ("worker", ("tests/worker", "tests/scheduler", "tests/executors", "tests/live_events", "tests/testing")),
+    ("stories", ("tests/story",)),
+    ("conformance", ("tests/conformance",)),
+    ("faults", ("tests/story/faults",)),
+    ("stores", ("tests/stores",)),
     ("cli", ("tests/cli", "tests/app")),
+    ("sandbox", ("tests/sandbox",)),
+    ("simulation", ("tests/github/test_simulation.py",)),
+    ("commands", tuple(f"tests/story/{name}" for name in COMMANDS)),
+    ("workflows", ("tests/workflows", "tests/story/workflows")),
+    ("launches", ("tests/github/test_runner_story.py", "tests/github/test_manager_process.py")),
+    ("machine", ("tests/conformance/test_machine.py",)),
+    ("examples", ("tests/example_apps",)),
 )
-LAST = (("sandbox", ("tests/sandbox",)),)
 REST = ("rest", ("tests", "src"))
 CHECK = "check"
 # Loading schemathesis takes longer than many parts' tests together; its one test runs it in a process of its own.
-PLUGINS = ("-p", "tests.progress", "-p", "no:schemathesis")
+# The plugin of Hypothesis takes a fifth of the start of pytest where nothing uses it.
+PLUGINS = ("-p", "tests.progress", "-p", "no:schemathesis", "-p", "no:anyio")
+WITHOUT_HYPOTHESIS = ("-p", "no:hypothesispytest")
+WITH_PROPERTIES = ("machine", "stores", "rest")
+# Compiled modules are kept: compiling them again in each of some hundred processes takes minutes in all.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 SLOWEST_SHOWN = 10
 _ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 
 
 def selection(name: str) -> list[str]:
     """The paths of a part, without those that are parts of their own."""
-    parts = dict((*PARTS, REST, *LAST))
+    parts = dict((REST, *PARTS))
     own = parts[name]
     others = [path for part, paths in parts.items() if part != name for path in paths]
     return [*own, *(f"--ignore={path}" for path in others if any(path.startswith(f"{each}/") for each in own))]
@@ -63,6 +75,7 @@ class Part(NamedTuple):
     exit_code: int
     output: str
     seconds: float
+    processor_seconds: float  # with its child processes
     tests: Sequence[Finished]
 
     @property
@@ -126,46 +139,46 @@ class Display:
 
 def run_check(display: Display) -> Part:
     """The static checks, beside the first tests: they use one core, and most tests wait."""
-    began = time.monotonic()
     display.begin(CHECK)
-    done = subprocess.run(
-        ["make", "--no-print-directory", "check"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    part = run(CHECK, ["make", "--no-print-directory", "check"], {}, display)
     display.update(CHECK, 1, 1)
-    return Part(CHECK, done.returncode, done.stdout, time.monotonic() - began, ())
+    return part
 
 
-def run_part(name: str, display: Display) -> Part:
-    began = time.monotonic()
+def run_part(name: str, folder: Path, display: Display) -> Part:
     display.begin(name)
+    plugins = PLUGINS if name in WITH_PROPERTIES else (*PLUGINS, *WITHOUT_HYPOTHESIS)
+    # `tmp_path` is in memory, where a sync takes no time.
+    words = [sys.executable, "-m", "pytest", *plugins, f"--basetemp={folder / name}", *selection(name)]
+    return run(name, words, {RUN_VARIABLE: str(folder)}, display)
+
+
+def run(name: str, command: Sequence[str], variables: Mapping[str, str], display: Display) -> Part:
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="jobyard-run-") as folder:
         log, progress = Path(folder, "output"), Path(folder, "progress")
         progress.touch()
         # A file, not a pipe: a process that a test leaves behind must not keep this one waiting.
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *PLUGINS, *selection(name)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, PROGRESS_VARIABLE: str(progress)},
+                env={**ENVIRONMENT, **variables, PROGRESS_VARIABLE: str(progress)},
             )
-        tests = follow(name, process, progress, display)
-        return Part(name, process.wait(), log.read_text("utf-8", "replace"), time.monotonic() - began, tests)
+        tests, exit_code, processor_seconds = follow(name, process.pid, progress, display)
+        text = log.read_text("utf-8", "replace")
+        return Part(name, exit_code, text, time.monotonic() - began, processor_seconds, tests)
 
 
-def follow(name: str, process: subprocess.Popen[bytes], progress: Path, display: Display) -> list[Finished]:
+def follow(name: str, pid: int, progress: Path, display: Display) -> tuple[list[Finished], int, float]:
     """Read the progress file until the process has ended; report each failure when it happens."""
     tests: list[Finished] = []
     total = 0
     with progress.open("rb") as lines:
         while True:
-            ended = process.poll() is not None
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
             for event in decode(lines):
                 if isinstance(event, Collected):
                     total = event.count
@@ -175,27 +188,32 @@ def follow(name: str, process: subprocess.Popen[bytes], progress: Path, display:
                     display.say(f"FAILED {event.test}")
             display.update(name, len(tests), total)
             if ended:
-                return tests
+                return tests, os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
             time.sleep(0.2)
 
 
 def main(names: Sequence[str]) -> int:
-    parts = [name for name, _ in (*PARTS, REST, *LAST) if not names or name in names]
+    parts = [name for name, _ in (REST, *PARTS) if not names or name in names]
     began = time.monotonic()
+    folder = new_folder("r", with_programs=True)
     with Display() as display, ThreadPoolExecutor(PARALLEL) as pool:
         finished: list[Part] = []
         submitted = [pool.submit(run_check, display)] if not names or CHECK in names else []
-        submitted += [pool.submit(run_part, name, display) for name in parts]
+        submitted += [pool.submit(run_part, name, folder, display) for name in parts]
         for running in as_completed(submitted):
             finished.append(running.result())
             display.end(finished[-1])
     for part in finished:
         if part.exit_code:
             print(f"\n{part.name}:\n{part.output}")
-    return report(finished, time.monotonic() - began)
+    failed = report(finished, time.monotonic() - began)
+    if not failed:  # else the next run removes it, so that the files of a failed test can be read
+        shutil.rmtree(folder, ignore_errors=True)
+    return int(failed > 0)
 
 
 def report(parts: Sequence[Part], seconds: float) -> int:
+    """Print what took long; return the number of failures."""
     tests = [test for part in parts for test in part.tests]
     print(f"\nSlowest tests of {len(tests)}:")
     for test in sorted(tests, key=lambda test: -test.seconds)[:SLOWEST_SHOWN]:
@@ -204,10 +222,10 @@ def report(parts: Sequence[Part], seconds: float) -> int:
     failed = sum(max(part.count("failed"), int(part.exit_code != 0)) for part in parts)
     passed, skipped = (sum(part.count(outcome) for part in parts) for outcome in ("passed", "skipped"))
     for part in sorted(parts, key=lambda part: -part.seconds):
-        print(f"{part.seconds:7.1f} s  {part.name}")
-    print(f"{seconds:7.1f} s  in all")
+        print(f"{part.seconds:7.1f} s, {part.processor_seconds:6.1f} s of a processor  {part.name}")
+    print(f"{seconds:7.1f} s, {sum(part.processor_seconds for part in parts):6.1f} s of a processor  in all")
     print(f"tests: {passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+    return failed
 
 
 if __name__ == "__main__":

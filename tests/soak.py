@@ -1,7 +1,7 @@
 """The fault and race suites with full counts, recorded in docs/reliability.md: `make soak`.
 
-`python -m tests.soak kill_storm and postgres` runs those of the last run again that these words choose (`pytest -k`).
-The page says so.
+`python -m tests.soak kill_storm and postgres` runs those of the last run again that these words choose (`pytest -k`),
+and the suites that an interrupted run has left out. The page says so.
 """
 
 from __future__ import annotations
@@ -92,9 +92,42 @@ def suites() -> Iterator[Suite]:
     crashes = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "stores").rglob("test_*crash*.py"))
     if crashes:
         yield Suite("SQLite crashes", tuple(crashes))
+    yield Suite(
+        "Redis commands that fail half-way, damaged queues, repair",
+        (
+            "tests/stores/test_redis_damage.py",
+            "tests/stores/test_redis_permissions.py",
+            "tests/conformance/suite/test_repair.py",
+            "tests/cli/test_audit.py",
+        ),
+    )
+    yield Suite(
+        "very many delayed jobs due at once",
+        (
+            "tests/stores/test_postgres_due.py",
+            "tests/stores/test_redis_cost.py",
+            "tests/stores/test_sqlite_cost.py",
+            "tests/stores/test_sqlite.py",
+            "tests/conformance/suite/test_admission.py",
+            "tests/worker/test_backoff.py",
+        ),
+    )
+    yield Suite(
+        "steps of the store's clock", ("tests/worker/test_clock_step.py", "tests/conformance/suite/test_lease.py")
+    )
+    yield Suite("reports while the store is away", ("tests/worker/test_reporting.py", "tests/worker/test_faults.py"))
     counts = importlib.import_module("tests.conformance.test_machine").COUNTS
     name = f"every store against the reference: {counts.max_examples:,} histories of {counts.stateful_step_count} steps"
     yield Suite(name, ("tests/conformance/test_machine.py",))
+    yield Suite("properties of the domain's rules", ("tests/domain",))
+    yield Suite(
+        "GitHub runners: stories with real processes",
+        ("tests/github/test_runner_story.py", "tests/github/test_manager_process.py"),
+    )
+    seeds = importlib.import_module("tests.github.test_simulation").SEEDS
+    shares = ", ".join(f"{count:,} on {engine}" for engine, count in seeds.items())
+    name = f"GitHub runners in virtual time: {sum(seeds.values()):,} seeds ({shares}), and a crash at every call"
+    yield Suite(name, ("tests/github/test_simulation.py",))
 
 
 def run(suite: Suite, *words: str) -> Ran:
@@ -138,6 +171,7 @@ def rows(ran: Iterable[Ran]) -> Iterator[tuple[str, ...]]:
 def page(record: Record, machine: Machine) -> str:
     ran, began, seconds = record.ran, record.began, record.seconds
     everything = [case for one in ran for case in one.cases]
+    names = {one.suite.name for one in ran}
     failed = [case for one in ran for case in one.failed]
     violations = [(result.story, words) for one in ran for result in one.results for words in result.violations]
     passed, skipped = (sum(case.outcome == outcome for case in everything) for outcome in ("passed", "skipped"))
@@ -161,6 +195,7 @@ def page(record: Record, machine: Machine) -> str:
         f"`synchronous_commit`), Redis with `appendfsync everysec`; on {machine.filesystem}, one sync takes "
         f"{machine.fdatasync_us:.0f} µs",
         *(f"- **Beware**: {warning}" for warning in machine.warnings),
+        *(f"- **Not run**: {suite.name}" for suite in suites() if suite.name not in names),
         *(f"- **Run again afterwards**: `{case.name}`" for case in everything if case.is_again),
         "",
         "| " + " | ".join(COLUMNS) + " |",
@@ -190,8 +225,17 @@ def servers() -> Iterator[str]:
 
 
 def again(record: Record, words: str) -> Record:
+    names = {one.suite.name for one in record.ran}
     chosen = [one.with_again(run(one.suite, "-k", words)) for one in record.ran]
-    return Record(record.began, record.seconds, chosen)
+    missing = [run(suite) for suite in suites() if suite.name not in names]
+    return Record(record.began, record.seconds, [*chosen, *missing])
+
+
+def write(record: Record, machine: Machine) -> None:
+    LAST.write_bytes(msgspec.json.encode(record))
+    RECORD.parent.mkdir(exist_ok=True)
+    faults = mutants.section()  # of the page as it was
+    RECORD.write_text(f"{page(record, machine).rstrip()}\n\n{faults}\n")
 
 
 def main(words: str) -> int:
@@ -200,13 +244,13 @@ def main(words: str) -> int:
     machine = examine()
     if words:
         record = again(msgspec.json.decode(LAST.read_bytes(), type=Record), words)
+        write(record, machine)
     else:
-        ran = [run(suite) for suite in suites()]
-        record = Record(began, time.monotonic() - started, ran)
-    LAST.write_bytes(msgspec.json.encode(record))
-    RECORD.parent.mkdir(exist_ok=True)
-    faults = mutants.section()  # of the page as it was
-    RECORD.write_text(f"{page(record, machine).rstrip()}\n\n{faults}\n")
+        record = Record(began, 0.0, [])
+        for suite in suites():
+            # Written after each suite, so that an interrupted run is recorded as one.
+            record = Record(began, time.monotonic() - started, [*record.ran, run(suite)])
+            write(record, machine)
     print(f"\nRecorded in {RECORD.relative_to(ROOT)}.")
     return 1 if any(one.failed for one in record.ran) else 0
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,11 +22,22 @@ from jobyard.ports.store import Store
 
 ROOT = Path(__file__).parents[1]
 E_ = TypeVar("E_")
+# Everything waits on a condition; this only bounds how long a broken one is waited for.
+PATIENCE_SECONDS = 60.0
 
 
-async def eventually(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = 10.0) -> Any:
+def pauses(first: float = 0.005, most: float = 0.1) -> Iterator[float]:
+    """Seconds between two looks at a condition: a fifth of the wait so far, since each look takes processor time."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(most, pause * 1.2)
+
+
+async def eventually(predicate: Callable[[], Any | Awaitable[Any]], timeout: float = PATIENCE_SECONDS) -> Any:
     """The predicate's first true answer; fails after the time."""
     deadline = time.monotonic() + timeout
+    pause = pauses()
     while True:
         response = predicate()
         if inspect.isawaitable(response):
@@ -35,7 +46,7 @@ async def eventually(predicate: Callable[[], Any | Awaitable[Any]], timeout: flo
             return response
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {inspect.getsource(predicate).strip()}")
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(next(pause))
 
 
 Make = Callable[..., Jobyard]
@@ -78,6 +89,8 @@ class Watched:
         async def watched(*args: Any, **kwargs: Any) -> Any:
             first = self._first
             first.calls[name] += 1
+            if name == "put":
+                first.calls[f"put {args[0]}"] += 1
             fails = name != "close" and (not first.failing_verbs or name in first.failing_verbs)
             if first.failing is not None and fails:
                 raise first.failing

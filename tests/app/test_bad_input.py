@@ -44,7 +44,7 @@ async def yard(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
     async with yard:
         yield yard
-        assert (await yard.find()).jobs == ()
+        assert (await yard.page()).items == ()
         assert await yard.store.audit() == []
 
 
@@ -146,6 +146,23 @@ async def test_payload_that_does_not_fit(yard: Jobyard) -> None:
             await call()
 
 
+def test_unknown_options_of_queues_and_workers(yard: Jobyard) -> None:
+    with pytest.raises(BadOption, match=r'Unknown option max_runing of queue\. Did you mean "max_running"\?'):
+        yard.queue("mail", max_runing=1)  # type: ignore[call-arg]
+    with pytest.raises(BadOption, match=r'Unknown option concurency of worker\. Did you mean "concurrency"\?'):
+        yard.worker(concurency=1)  # type: ignore[call-arg]
+    yard.queue(name="mail", max_running=1)
+
+
+@pytest.mark.parametrize("word", ["delay", "apply_async", "send", "defer"])
+def test_how_other_queues_enqueue(yard: Jobyard, word: str) -> None:
+    work = declarations_of(yard).tasks["work"]
+    with pytest.raises(AttributeError, match=r"Write await work\.enqueue\(…\), or wait"):
+        getattr(work, word)
+    assert not hasattr(work, "anything")
+    assert repr(work) == "<Task work>"
+
+
 async def test_unknown_kind(yard: Jobyard) -> None:
     with pytest.raises(UnknownKind, match=r'No handler is declared for kind typd\. Did you mean "typed"\?'):
         await yard.enqueue("typd", {})
@@ -174,6 +191,11 @@ async def test_options_outside_their_range(yard: Jobyard, option: str, value: An
     with pytest.raises(BadOption) as caught:
         await yard.enqueue("work", {}, **{option: value})
     assert caught.value.option == option
+
+
+async def test_a_duration_as_text(yard: Jobyard) -> None:
+    with pytest.raises(BadOption, match=r"timeout must be a number of seconds or a timedelta, not '5m'"):
+        await yard.enqueue("work", {}, timeout="5m")  # type: ignore[arg-type]
 
 
 async def test_all_invalid_options_are_reported_at_once(yard: Jobyard) -> None:
@@ -234,8 +256,10 @@ async def test_workers_that_make_no_sense(yard: Jobyard) -> None:
     ("url", "cause"),
     [
         ("sqlit:///jobs.db", r'sqlit:///jobs\.db has an unknown scheme\. Did you mean "sqlite"\? Known:'),
-        ("jobs.db", "unknown scheme"),
-        ("", "unknown scheme"),
+        ("jobs.db", "jobs.db has no ://"),
+        ("postgres//host/db", r"postgres//host/db has no ://\. Did you mean \"postgres\"\?"),
+        ("sqlite:///jobs.db?sync=off", "unknown option sync.* Known: synchronous"),
+        ("", "has no ://"),
         ("oracle://user:secret@host/db", "oracle://host/db has an unknown scheme"),
         ("sqlite://jobs.db", "does not name a file. Write sqlite:///jobs.db"),
         ("sqlite:///", "does not name a file"),

@@ -122,6 +122,13 @@ def test_an_invalid_schedule_is_rejected_where_it_is_declared(given: dict[str, o
     assert declarations_of(yard).schedules == {}
 
 
+@pytest.mark.parametrize(("word", "option"), [("timezone", "tz"), ("timeout_seconds", "timeout"), ("jiter", "jitter")])
+def test_an_unknown_option_gets_a_suggestion(word: str, option: str) -> None:
+    yard = Jobyard("memory://")
+    with pytest.raises(BadInput, match=f'Did you mean "{option}"'):
+        yard.cron("@daily", **{word: "UTC"})(lambda: None)  # type: ignore[arg-type]
+
+
 def test_a_name_stands_for_one_schedule() -> None:
     yard = Jobyard("memory://")
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.support import Make, eventually
 
-from jobyard import BlockingContext, Context, Filter, Fixed, Jobyard, State, Unique, UniqueScope
+from jobyard import BlockingContext, Context, Fixed, JobFilter, Jobyard, State, Unique, UniqueScope
 from jobyard.errors import (
     BadInput,
     BadOption,
@@ -137,13 +137,13 @@ async def test_options_reach_the_job(yard: Jobyard) -> None:
     assert (declared.backoff, declared.tags, declared.group, declared.priority) == (Fixed(2.0), ("a",), None, 0)
     assert (await (await plain.enqueue()).info()).kind == "other.name"
 
-    at = datetime.now(UTC) + timedelta(hours=1)
+    at = datetime.now(UTC).replace(microsecond=123_000) + timedelta(hours=1)
     chosen = send.options(
         queue="post", group="acme", priority=7, run_at=at, max_attempts=1, timeout=3, backoff=[1, 5], tags=["x", "y"]
     )
     job = await (await chosen.enqueue()).info()
     assert (job.queue, job.group, job.priority, job.max_attempts) == ("post", "acme", 7, 1)
-    assert (job.timeout_seconds, job.tags, job.run_at) == (3, ("x", "y"), round(at.timestamp() * 1000))
+    assert (job.timeout_seconds, job.tags, job.run_at) == (3, ("x", "y"), at)
 
     handle = await send.options(group="g", private={"key": "secret"}).enqueue()
     assert "secret" not in str(await handle.info())
@@ -210,8 +210,6 @@ async def test_a_handle_by_id_does_what_the_first_handle_did(yard: Jobyard) -> N
 
 
 async def test_durations_are_seconds_or_timedeltas(yard: Jobyard) -> None:
-    yard.queue("q", keep=timedelta(hours=1))
-
     @yard.job(queue="q", timeout=timedelta(minutes=1))
     async def work() -> None: ...
 
@@ -219,7 +217,7 @@ async def test_durations_are_seconds_or_timedeltas(yard: Jobyard) -> None:
         job = await (await work.options(delay=timedelta(days=1)).enqueue()).info()
         assert job.timeout_seconds == 60
         assert job.run_at is not None
-        assert job.run_at - job.created_at == 86_400_000
+        assert job.run_at - job.created_at == timedelta(days=1)
     yard.worker(lease=timedelta(seconds=20), shutdown_timeout=timedelta(0))
 
 
@@ -274,9 +272,9 @@ async def test_enqueue_many_is_all_or_nothing(make: Make) -> None:
     async with yard:
         with pytest.raises(QueueFull):
             await yard.enqueue_many(*[work.call(n) for n in range(4)])
-        assert (await yard.find()).jobs == ()
+        assert (await yard.page()).items == ()
         await yard.enqueue_many(*[work.call(n) for n in range(3)])
-        assert [job.payload_value()["n"] for job in (await yard.find()).jobs] == [2, 1, 0]
+        assert [job.payload["n"] async for job in yard.jobs()] == [2, 1, 0]
         assert await yard.enqueue_many() == []
 
 
@@ -346,9 +344,9 @@ async def test_limits_at_run_time(yard: Jobyard) -> None:
         await eventually(lambda: running == 2)
         await yard.set_limit("q", "acme", 5)
         await eventually(lambda: running == 5)
-        [group] = await yard.groups("q")
+        [group] = [each async for each in yard.groups("q")]
         assert (group.limit, group.running, group.waiting) == (5, 5, 3)
-        [waiting, *_] = (await yard.find(Filter(states=(State.PENDING,)))).jobs
+        [waiting, *_] = (await yard.page(JobFilter(state=(State.PENDING,)))).items
         assert "5 of 5" in str((await yard.explain(waiting.id)).sentence)
         await yard.remove_limit("q", "acme")
         await eventually(lambda: running == 8)
@@ -400,7 +398,7 @@ async def test_how_handles_say_that_it_ended_badly(yard: Jobyard) -> None:
     failing, timing, cancelled = await fail.enqueue(), await slow.enqueue(), await fail.options(delay=60).enqueue()
     await cancelled.cancel("no longer wanted")
     async with yard.worker():
-        with pytest.raises(JobFailed, match=r"fail.*FAILED: broken"):
+        with pytest.raises(JobFailed, match=r"fail.*FAILED: ValueError: broken"):
             await failing.result(10)
         with pytest.raises(JobTimedOut, match="longer than"):
             await timing.result(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,11 @@ async def test_declared_queues_are_written(make: Make) -> None:
     async with yard:
         [queue] = await yard.queues()
     assert (queue.settings.max_running, queue.settings.max_per_group, queue.settings.keep_completed) == (3, 2, 7)
+    yard = make()
+    yard.queue("q", keep_completed_for=timedelta(hours=2), keep_failed_for=0, keep_at_most=7)
+    async with yard:
+        [kept] = [info.settings for info in await yard.queues() if info.name == "q"]
+    assert (kept.keep_completed_seconds, kept.keep_failed_seconds, kept.keep_at_most) == (7200, 0, 7)
 
 
 async def test_opening_from_many_tasks_at_once(tmp_path: Path) -> None:

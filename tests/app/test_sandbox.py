@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx2 as httpx
@@ -23,6 +23,7 @@ from jobyard import Context, Jobyard
 from jobyard.app import sandbox
 from jobyard.app.health_server import WorkerHealth
 from jobyard.app.sandbox import WorkerSandbox, daemon_command, daemon_environment, enable_sandbox, sweep
+from jobyard.app.worker_metrics import WorkerMetrics
 from jobyard.cli.findings.sandboxes import one_sandbox, sandbox_findings
 from jobyard.config.sections import SandboxSection
 from jobyard.errors import ConfigurationError
@@ -37,9 +38,16 @@ from jobyard.stores.memory import MemoryStore
 
 
 @pytest.fixture
-async def yard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Jobyard]:
+def folder() -> Iterator[Path]:
+    """Not `tmp_path`: with the name of a test in it, the path of a socket becomes too long for the system."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def yard(monkeypatch: pytest.MonkeyPatch, folder: Path) -> AsyncIterator[Jobyard]:
     monkeypatch.setattr(sandbox, "DAEMON", "tests.sandbox.fake_daemon")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     yard = Jobyard("memory://")
     enable_sandbox(yard, SandboxSection(enabled=True))
@@ -61,19 +69,19 @@ async def output(yard: Jobyard, *lines: str) -> str:
     return found
 
 
-async def test_worker_starts_and_stops_its_daemon(yard: Jobyard, tmp_path: Path) -> None:
+async def test_worker_starts_and_stops_its_daemon(yard: Jobyard, folder: Path) -> None:
     async with yard.worker(concurrency=3):
         assert await output(yard, "out hello") == "hello\n"
         process = made(yard).daemon
         assert process is not None
         assert process.pid is not None
-        [folder] = tmp_path.glob("jobyard-sandbox-*")
-        assert folder.stat().st_mode & 0o777 == 0o700
+        [own] = folder.glob("jobyard-sandbox-*")
+        assert own.stat().st_mode & 0o777 == 0o700
         state = made(yard).client.state
         assert state is not None
         assert state.slots == 3
     assert not alive(process.pid)
-    assert list(tmp_path.glob("jobyard-sandbox-*")) == []
+    assert list(folder.glob("jobyard-sandbox-*")) == []
 
 
 async def test_dead_daemon_is_replaced_and_the_job_retried(yard: Jobyard) -> None:
@@ -152,7 +160,7 @@ async def test_worker_readiness_shows_the_reason(tmp_path: Path) -> None:
         port = int(free.getsockname()[1])
     async with daemon(tmp_path, state=SandboxState(reason="no namespaces here")) as fake, yard:
         enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
-        health = WorkerHealth(yard, "127.0.0.1", port)
+        health = WorkerHealth(yard, WorkerMetrics(yard), "127.0.0.1", port)
         worker = yard.worker()
         async with health.serving(worker, lambda: False), worker, httpx.AsyncClient() as client:
             await eventually(lambda: made(yard).client.state)
@@ -180,14 +188,15 @@ async def some(yard: Jobyard) -> list[SandboxInfo]:
 
 async def test_results_are_kept_for_an_hour_by_default(yard: Jobyard) -> None:
     [queue] = [info for info in await yard.queues() if info.name == QUEUE]
-    assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (3600, 1)
+    assert (queue.settings.keep_completed_seconds, queue.settings.keep_failed_seconds) == (3600, 3600)
+    assert queue.settings.max_per_group == 1
     other = Jobyard("memory://")
-    other.queue(QUEUE, keep=7200)
+    other.queue(QUEUE, keep_failed_for=7200)
     enable_sandbox(other, SandboxSection(enabled=True), concurrency=8)
     async with other:
         [queue] = [info for info in await other.queues() if info.name == QUEUE]
     # One slot is left to other groups by default.
-    assert (queue.settings.keep_seconds, queue.settings.max_per_group) == (7200, 7)
+    assert (queue.settings.keep_failed_seconds, queue.settings.max_per_group) == (7200, 7)
 
 
 def test_conflicting_kind_is_rejected() -> None:

@@ -1,16 +1,60 @@
-"""Screenshots for the docs, taken in a real browser: `python -m tests.browser.screenshots`."""
+"""Screenshots for the docs, taken in a real browser from a busy shop: `python -m tests.browser.screenshots [NAME…]`."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from playwright.async_api import expect
-from tests.browser.support import browser_page
+from playwright.async_api import Browser, Page, expect
+from tests.browser.dashboard import DashboardPage
+from tests.browser.shop import lively_shop
+from tests.browser.support import browser_page, launched
 from tests.house.repository import DOCS
+from tests.server.support import ApiServer
+
+IMAGES = DOCS / "images"
+WARM_UP_SECONDS = 60
+SETTLE_SECONDS = 2.5
+WIDE, HIGH = 1440, 860
+PHONE = 400
 
 
-async def main() -> None:
-    async with browser_page(viewport={"width": 1100, "height": 760}) as shown:
+class Picture(NamedTuple):
+    name: str
+    address: str
+    scheme: str = "light"
+    width: int = WIDE
+    height: int = HIGH
+
+
+PICTURES = (
+    Picture("overview", ""),
+    Picture("overview-dark", "", "dark"),
+    Picture("queues", "queues"),
+    Picture("queue", "queues/exports", height=1000),
+    Picture("jobs", "jobs?queue=exports", "dark"),
+    Picture("job", "jobs/{running}", height=860),
+    Picture("dead-letters", "dead-letters"),
+    Picture("schedules", "schedules", "dark"),
+    Picture("workflows", "workflows/{workflow}"),
+    Picture("runners", "runners"),
+    Picture("code", "code", "dark"),
+    Picture("workers", "workers"),
+    Picture("settings", "settings?tab=audit"),
+    Picture("phone-overview", "", width=PHONE, height=860),
+    Picture("phone-queue", "queues/exports", "dark", PHONE, 860),
+)
+
+
+async def api_page() -> None:
+    async with launched() as browser, browser_page(browser, viewport={"width": 1100, "height": 760}) as shown:
         page = shown.page
         await shown.go("/docs")
         _, token = await shown.api.tokens.create("ann", "operator")
@@ -22,8 +66,79 @@ async def main() -> None:
         )
         await page.click("#submit_job button")
         await expect(page.locator("#submit_job p.good")).to_contain_text("202")
-        await page.screenshot(path=DOCS / "images/api-page.png")
+        await save(page, "api-page")
+
+
+async def save(page: Page, name: str) -> None:
+    path = IMAGES / f"{name}.png"
+    await page.screenshot(path=path)
+    compress(path)
+
+
+def compress(path: Path) -> None:
+    """Reduce the colours if the machine has a program for it: the pictures are flat."""
+    program = shutil.which("pngquant")
+    if program is not None:
+        subprocess.run([program, "--force", "--skip-if-larger", "--output", str(path), "256", str(path)], check=False)
+
+
+async def first_id(api: ApiServer, **params: Any) -> str:
+    async with api.client("viewer") as client:
+        jobs = (await client.get("/v1/jobs", params=params)).json()["items"]
+        # One in the middle of its work, and without a traceback, which would show the paths of this machine.
+        best = max(jobs, key=lambda job: (job["progress"] or {"percent": 0})["percent"] % 80 - 100 * len(job["errors"]))
+        return str(best["id"])
+
+
+async def dashboard_pages(names: Sequence[str]) -> None:
+    wanted = [each for each in PICTURES if not names or each.name in names]
+    async with lively_shop() as (api, url), launched() as browser:
+        await asyncio.sleep(WARM_UP_SECONDS)
+        async with api.client("admin") as client:
+            await client.post("/v1/queues/exports/groups/cyberdyne/pause")
+            await client.put("/v1/queues/exports/groups/umbrella/limit", json={"limit": 1})
+        _, token = await api.tokens.create("Ada Kaya", "admin")
+        for scheme in ("light", "dark"):
+            await pictures_of(browser, url, api, token, [each for each in wanted if each.scheme == scheme], scheme)
+
+
+async def pictures_of(
+    browser: Browser, url: str, api: ApiServer, token: str, wanted: Sequence[Picture], scheme: Any
+) -> None:
+    context = await browser.new_context(color_scheme=scheme)
+    shown = DashboardPage(await context.new_page(), url)
+    await shown.log_in(token)
+    for picture in wanted:
+        ids = {
+            "running": await first_id(api, state="RUNNING", kind="export_orders"),
+            "workflow": await first_id(api, kind="jobyard.workflow", state="RUNNING"),
+        }
+        await shown.page.set_viewport_size({"width": picture.width, "height": picture.height})
+        await shown.page.goto(f"{url}/#/{picture.address.format_map(ids)}")
+        await expect(shown.page.locator("main .card").first).to_be_visible()
+        await shape(shown.page, picture.name)
+        await asyncio.sleep(SETTLE_SECONDS)
+        await save(shown.page, picture.name)
+    print(json.dumps(shown.errors), flush=True)
+    await context.close()
+
+
+async def shape(page: Page, name: str) -> None:
+    """Bring a page into the state that its picture shows."""
+    if name == "schedules":
+        await page.get_by_role("button", name="New").click()
+        await page.get_by_label("Name").fill("team-digest")
+        await page.get_by_label("Cron expression").fill("0 9,13,17 * * 1-5")
+        await page.get_by_label("Time zone").fill("Asia/Seoul")
+    if name == "jobs":
+        for number in (2, 4):
+            await page.locator("tbody input[type=checkbox]").nth(number).click()
+    if name == "queue":
+        await page.get_by_role("button", name=re.compile("^Running: ")).click()
+        await page.get_by_label("Running", exact=True).fill("12")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if not sys.argv[1:] or "api-page" in sys.argv[1:]:
+        asyncio.run(api_page())
+    asyncio.run(dashboard_pages(sys.argv[1:]))

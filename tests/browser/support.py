@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from playwright.async_api import ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 from tests.server.support import ApiServer, api_server, serving
 from tests.servers.absent import Absent, need
 from tests.servers.fixtures import absent
@@ -42,15 +42,25 @@ class BrowserPage:
 
 
 @asynccontextmanager
-async def browser_page(**options: Any) -> AsyncIterator[BrowserPage]:
+async def launched() -> AsyncIterator[Browser]:
+    """A browser for many pages: it takes longer to start than most pages are open."""
     try:
         program = need("chromium")
     except Absent as error:
         absent(error)
-    async with api_server() as api, serving(api.app) as url, async_playwright() as playwright:
+    async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def browser_page(browser: Browser, **options: Any) -> AsyncIterator[BrowserPage]:
+    """A page with cookies and storage of its own."""
+    async with api_server() as api, serving(api.app) as url:
+        page = await browser.new_page(**options)
         try:
-            yield BrowserPage(await browser.new_page(**options), api, url)
+            yield BrowserPage(page, api, url)
         finally:
             api.dependencies.draining.set()
-            await browser.close()
+            await page.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import expect
+import pytest_asyncio
+from playwright.async_api import Browser, expect
 from tests.browser.support import BrowserPage, browser_page
 from tests.server.support import ids, submit_job
 
@@ -25,9 +26,13 @@ INJECT = """() => new Promise((resolve) => {
 })"""
 
 
-@pytest.fixture
-async def shown() -> AsyncIterator[BrowserPage]:
-    async with browser_page() as made:
+# The browser lives in the event loop of the module.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shown(browser: Browser) -> AsyncIterator[BrowserPage]:
+    async with browser_page(browser) as made:
         yield made
         assert made.errors == []
         assert made.foreign_requests == []
@@ -65,11 +70,11 @@ async def test_log_in_use_the_session_and_log_out(shown: BrowserPage) -> None:
     shown.errors.clear()  # the browser logs the 401 of the failed login
     await page.fill("#token", await api.token("operator"))
     await page.press("#token", "Enter")
-    await expect(page.locator("main")).to_contain_text("a operator (operator)")
+    await expect(page.locator("h1")).to_have_text("Overview")  # a login leads to the dashboard
     [cookie] = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     assert await page.evaluate(LISTEN) == "io.jobyard.snapshot.v1"
-    await page.click("a[href='docs']")
+    await shown.go("/docs")
     await page.click("#submit_job > summary")
     await page.click("#submit_job button")
     await expect(page.locator("#submit_job p.good")).to_contain_text("202")
@@ -102,8 +107,8 @@ async def test_job_content_is_shown_as_text(shown: BrowserPage) -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/login"])
-async def test_pages_fit_a_phone(path: str) -> None:
-    async with browser_page(viewport={"width": 360, "height": 700}, color_scheme="dark") as shown:
+async def test_pages_fit_a_phone(browser: Browser, path: str) -> None:
+    async with browser_page(browser, viewport={"width": 360, "height": 700}, color_scheme="dark") as shown:
         await shown.go(path)
         await expect(shown.page.locator("h1")).to_be_visible()
         if path == "/docs":

@@ -25,14 +25,14 @@ def test_repair_mends_and_lists_what_an_audit_finds(shop: Shop) -> None:
     found = shop.run("audit")
     assert found.exit_code == 1
     assert "jobyard audit --repair" in found.stdout
-    mended = shop.run("audit", "--repair")
-    assert mended.exit_code == 0, mended.output
-    assert "ok   mended: Due jobs of queue mail: 6 kept, 1 counted." in mended.stdout
+    repaired = shop.run("audit", "--repair")
+    assert repaired.exit_code == 0, repaired.output
+    assert "ok   repaired: Due jobs of queue mail: 6 kept, 1 counted." in repaired.stdout
     assert shop.json("audit", "--repair")["level"] == "ok"
 
 
 def test_doctor_recounts_a_large_store_on_request_only(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MOST_JOBS", 0)
+    monkeypatch.setattr(audit, "MAX_JOBS", 0)
     shop.enqueue("send", {"to": "a"})
     break_counts()
     assert "ok   audit: not done: it would read" in shop.run("doctor").stdout

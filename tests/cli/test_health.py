@@ -52,7 +52,19 @@ def test_doctor_on_a_healthy_store(shop: Shop) -> None:
     assert levels.pop("workers") == "warn"
     levels.pop("disk")
     assert set(levels.values()) == {"ok"}
-    assert set(levels) == {"store", "schema", "integrity", "audit", "leases", "waiting", "dead letters"}
+    assert set(levels) == {"store", "schema", "integrity", "audit", "leases", "waiting", "dead letters", "retention"}
+
+
+def test_doctor_reports_a_cap_that_removes_jobs_early(shop: Shop) -> None:
+    for _ in range(4):
+        shop.enqueue("send", {"to": "a"})
+    shop.run("queues", "set", "mail", "--keep-completed", "1", "--keep-at-most", "2")
+    shop.work_off()
+    shop.do(lambda yard: yard.store.prune())
+    [finding] = findings(shop, "doctor", 0)["retention"]
+    assert finding["level"] == "warn"
+    assert "queue mail holds more than keep_at_most = 2 finished jobs: 2 jobs removed before their time" in str(finding)
+    assert "jobyard queues set mail --keep-at-most 4" in str(finding)
 
 
 def test_doctor_names_paused_queues_dead_letters_and_long_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +127,8 @@ def test_doctor_fails_without_a_store(shop: Shop) -> None:
 def test_doctor_checks_disk_space(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.enqueue("send", {"to": "a"})
     monkeypatch.setattr(diagnostics, "LOW_BYTES", 1 << 62)
-    assert findings(shop, "doctor", 0)["disk"][0]["level"] == "warn"
+    disk = findings(shop, "doctor", 0)["disk"][0]
+    assert (disk["level"], "file size: under 1 MiB" in disk["says"]) == ("warn", True)
     monkeypatch.setattr(diagnostics, "CRITICAL_BYTES", 1 << 62)
     assert findings(shop, "doctor", 1)["disk"][0]["level"] == "fail"
 

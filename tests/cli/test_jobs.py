@@ -58,7 +58,8 @@ def test_enqueue_passes_its_options_on(shop: Shop) -> None:
     [
         (("snd", "to=a"), "unknown_kind", 'Did you mean "send"?'),
         (("send", "{"), "payload_not_json", ""),
-        (("send", "[1]"), "bad_input", "send(to, copies)"),
+        (("send", "[1]"), "bad_input", "Cannot read '[1]' as payload. Write name=value"),
+        (("send", "1", "2"), "bad_input", "Cannot read '1' as payload. Write name=value"),
         (("send", "whom=a"), "bad_input", "send(to, copies)"),
         (("send", "to=a", "copies=many"), "bad_input", "send(to, copies)"),
         (("send", "to=a", "--delay", "-1"), "bad_option", "delay"),
@@ -66,7 +67,7 @@ def test_enqueue_passes_its_options_on(shop: Shop) -> None:
         (("send", "to=a", "--timeout", "0"), "bad_option", "timeout"),
         (("send", "to=a", "--priority", "99999999"), "bad_option", "priority"),
         (("send", "to=a", "to=b"), USAGE, "to"),
-        (("send", "to=a", "{}"), USAGE, "name=value"),
+        (("send", "to=a", "{}"), "bad_input", "name=value"),
         (("send", f"to={'x' * 2_000_000}"), "payload_too_large", ""),
         (("send", "to=a", "--wait", "0"), "result_not_ready", ""),
     ],
@@ -154,6 +155,7 @@ def test_show_prints_all_details(shop: Shop) -> None:
     text = shop.run("jobs", "show", done).stdout
     for part in ("COMPLETED", '{"to":"anna"}', '{"to":"anna","copies":1}', "50% half", "connect", "connected", "ran "):
         assert part in text
+    assert "ValueError: no [red]way[/red]" in shop.run("dead", "list").stdout
     text = shop.run("jobs", "show", dead).stdout
     for part in ("FAILED", "no [red]way[/red]", "ValueError", "Traceback", "Timeline"):
         assert part in text
@@ -183,7 +185,7 @@ def test_a_change_that_is_not_possible_is_an_error(shop: Shop) -> None:
     a = shop.enqueue("send", {"to": "a"})
     result = shop.run("jobs", "retry", a, MISSING)
     assert result.exit_code == 1
-    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["error", "error"]
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["Error", "Error"]
     assert a in result.stderr
     assert MISSING in result.stderr
     result = shop.run("jobs", "retry", a, MISSING, "--json")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.cli.support import Shop, shop
 
 from jobyard.cli.logging import json_formatter
+from jobyard.observability.log_sanitizer import INDENT
 
 __all__ = ["shop"]
 
@@ -84,6 +87,27 @@ def test_a_fatal_error_is_a_json_line(shop: Shop) -> None:
     warned, refused = (json.loads(line) for line in result.stderr.splitlines())
     assert (warned["level"], refused["level"]) == ("WARNING", "CRITICAL")
     assert 'Did you mean "sqlite"?' in refused["message"]
+
+
+def test_the_error_of_a_command_is_a_sentence_whatever_the_log_format(shop: Shop) -> None:
+    result = shop.run("--log-format", "json", "jobs", "show", "nothing", JOBYARD_STROE="x")
+    assert result.exit_code == 1
+    warned, refused = result.stderr.splitlines()
+    assert warned.startswith("Warning: JOBYARD_STROE")
+    assert refused.startswith("Error: ")
+
+
+def test_the_name_of_the_service_is_in_every_line(shop: Shop) -> None:
+    shop.enqueue("fail")
+    text = shop.run("worker", "--until-empty", SERVICE_NAME="oliveyoung 100%").stderr.splitlines()
+    assert text
+    assert all(" [oliveyoung 100%] jobyard." in line for line in text if not line.startswith(INDENT))
+    shop.enqueue("fail")
+    words = ("--log-format", "json", "worker", "--until-empty")
+    lines = [json.loads(line) for line in shop.run(*words, SERVICE_NAME="ably").stderr.splitlines()]
+    assert {line["service"] for line in lines} == {"ably"}
+    [started] = [line["message"] for line in lines if " started: " in line["message"]]
+    assert re.match(rf"worker ably-{os.getpid()}-[0-9a-f]{{6}} started: ", started)
 
 
 def test_text_format_by_default(shop: Shop) -> None:

@@ -151,6 +151,18 @@ def test_explain_prints_a_sentence_and_codes(shop: Shop) -> None:
     assert text.startswith("PENDING  Not due until ")
     assert "not_due" in text
     assert shop.json("explain", job)["sentence"] in text
+
+
+def test_explain_says_a_single_cause_once_and_what_to_do(shop: Shop) -> None:
+    text = shop.run("explain", shop.enqueue("send", {"to": "a"})).stdout
+    assert text.splitlines() == [
+        "PENDING  No live worker takes queue mail. Start a worker for this queue.",
+        "  no_worker",
+    ]
+    shop.run("queues", "pause", "mail")
+    both = shop.run("explain", shop.enqueue("send", {"to": "b"})).stdout
+    assert "Resume the queue to start its jobs. Start a worker" in both
+    assert "queue_paused  queue mail is paused\n" in both
     assert error_code(shop.run("explain", "nothing")) == "job_not_found"
 
 
@@ -158,6 +170,7 @@ def test_dead_letters_are_listed_and_redriven(shop: Shop) -> None:
     one, two = shop.enqueue("fail"), shop.enqueue("fail")
     shop.work_off()
     assert [job["id"] for job in shop.json("dead", "list")["jobs"]] == [two, one]
+    assert [job["id"] for job in shop.json("dead")["jobs"]] == [two, one]
     assert shop.json("dead", "list", "--queue", "other")["jobs"] == []
     assert "no [red]way[/red]" in shop.run("dead", "list").stdout
     assert shop.json("dead", "redrive", one)["changed"] == [one]

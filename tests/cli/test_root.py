@@ -75,7 +75,7 @@ def test_an_unusable_store_is_reported_in_one_line(shop: Shop, url: str, code: s
     Path("text.db").write_text("this is a letter, not a database " * 100)
     result = shop.run("--store", url, "enqueue", "send", "to=a")
     assert (result.exit_code, error_code(result)) == (1, code)
-    assert result.stderr.startswith("error: ")
+    assert result.stderr.startswith("Error: ")
     assert hint in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
@@ -86,8 +86,8 @@ def test_an_unusable_store_is_reported_in_one_line(shop: Shop, url: str, code: s
         ("", "--app"),
         ("nocolon", "module:attribute"),
         ("no_such_module:yard", "no_such_module"),
-        ("{module}:yrd", 'Did you mean "yard"?'),
-        ("{module}:not_a_yard", "int"),
+        ("{module}:app", "Did you mean {module}:yard?"),
+        ("{module}:not_a_yard", "int, not Jobyard. Did you mean {module}:yard?"),
         ("broken:yard", "ZeroDivisionError"),
         ("needs_more:yard", "no_such_dependency"),
     ],
@@ -97,9 +97,19 @@ def test_an_app_that_cannot_be_loaded_is_an_error(shop: Shop, app: str, hint: st
     Path("needs_more.py").write_text("import no_such_dependency")
     result = shop.run("enqueue", "send", "to=a", JOBYARD_APP=app.format(module=shop.module))
     assert (result.exit_code, error_code(result)) == (1, "configuration")
-    assert result.stderr.startswith("error: ")
-    assert hint in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert hint.format(module=shop.module) in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_command_gets_a_suggestion(shop: Shop) -> None:
+    result = shop.run("wroker")
+    assert (result.exit_code, 'Did you mean "worker"?' in result.stderr) == (2, True)
+
+
+def test_a_configuration_file_that_does_not_exist(shop: Shop) -> None:
+    result = shop.run("--config", "absent.yaml", "queues")
+    assert (result.exit_code, error_code(result), "Check --config" in result.stderr) == (1, "configuration", True)
 
 
 def test_the_apps_own_store_is_used_unless_one_is_given(shop: Shop) -> None:
@@ -146,7 +156,7 @@ def test_valid_log_levels(shop: Shop, level: str) -> None:
 def test_an_invalid_log_level_is_rejected(shop: Shop, level: str) -> None:
     result = shop.run("--log-level", level, "queues")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: ")
+    assert result.stderr.startswith("Error: ")
 
 
 def test_an_unexpected_error_is_one_line_and_debug_shows_where(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +166,7 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(shop: Shop, monke
     monkeypatch.setattr("jobyard.cli.session.make_store", burst)
     quiet = shop.run("--store", "memory://", "queues")
     assert (quiet.exit_code, "Traceback" in quiet.stderr) == (1, False)
-    assert "error: unexpected RuntimeError: a bug" in quiet.stderr
+    assert "Error: unexpected RuntimeError: a bug" in quiet.stderr
     assert "Traceback" in shop.run("--store", "memory://", "--log-level", "debug", "queues").stderr
 
 

@@ -118,7 +118,7 @@ def test_the_retention_of_the_program_queue_does_not_depend_on_who_opens_the_sto
     Path("jobyard.yaml").write_text("queues:\n  code:\n    max_per_group: 2\n")
     shop.work_off()
     [queue] = [each for each in shop.json("queues")["queues"] if each["name"] == "code"]
-    assert (queue["settings"]["max_per_group"], queue["settings"]["keep_seconds"]) == (2, 3600)
+    assert (queue["settings"]["max_per_group"], queue["settings"]["keep_failed_seconds"]) == (2, 3600)
 
 
 def test_sandboxd_executes_the_daemon_without_secrets(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

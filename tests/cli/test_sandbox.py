@@ -69,7 +69,6 @@ def test_status_shows_tier_languages_and_pool() -> None:
     assert result.stdout.startswith("daemon     started for this")
     assert "\ntier       " in result.stdout
     assert "language   python" in result.stdout
-    assert json.loads(run("status", "--json").stdout)["tier"] in {"A", "B", "C"}
 
 
 def test_an_attack_that_is_not_contained_exits_with_1(fake: Path) -> None:
@@ -118,7 +117,8 @@ def test_invalid_options_are_rejected() -> None:
 @needs_a_sandbox
 def test_sigterm_cleans_up(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
-    words = [sys.executable, "-m", "jobyard", "sandbox", "selftest"]
+    # More than one attack, so that it is still at work when it is stopped.
+    words = [sys.executable, "-m", "jobyard", "sandbox", "selftest", "--only", ",".join(map(str, range(1, 40)))]
     with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.cli.support import Shop, error_code, shop
 from tests.servers import Certificate, PostgresServer, RedisServer, Server
+from tests.servers.absent import Absent
+from tests.servers.fixtures import absent
 from tests.story.engines import empty_store
 
 __all__ = ["shop"]
@@ -130,3 +132,21 @@ def test_postgresql_over_tls(shop: Shop, certificate: Certificate, postgres_url:
 def _bare(server: Server) -> str:
     """Without the password."""
     return server.url.replace(f":{PASSWORD}@", "@").replace("://@", "://")
+
+
+def test_a_server_names_its_store_without_secrets_and_warns_if_it_may_lose_jobs(shop: Shop) -> None:
+    try:
+        server = RedisServer(password=PASSWORD, appendonly="no", maxmemory="100mb", maxmemory_policy="allkeys-lru")
+    except Absent as error:
+        absent(error)
+    with server, shop.start("--store", server.url, "server", "--port", "0") as process:
+        assert process.stderr is not None
+        said = ""
+        while "up at" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+    assert f"store redis://127.0.0.1:{server.port}/0" in said
+    assert "no append-only file: a restart may lose everything" in said
+    assert "allkeys-lru: when memory is full, Redis deletes jobs" in said
+    assert PASSWORD not in said

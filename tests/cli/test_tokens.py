@@ -52,11 +52,12 @@ def test_a_token_is_made_without_an_app(shop: Shop) -> None:
 def test_lists_show_no_secret(shop: Shop) -> None:
     text = shop.json("tokens", "create", "me", "--role", "admin", "--expire-seconds", "60")["token"]
     secret = text.split("_", 2)[2]
-    for words in (("tokens", "list"), ("tokens", "list", "--json")):
+    for words in (("tokens",), ("tokens", "list"), ("tokens", "list", "--json")):
         shown = shop.run(*words).stdout
         assert "admin" in shown
         assert secret not in shown
     [token] = shop.json("tokens", "list")["tokens"]
+    assert shop.json("tokens")["tokens"] == [token]
     assert token["expires_at"] > token["created_at"]
 
 

@@ -156,7 +156,12 @@ def test_the_demo_runs_and_ends_by_itself() -> None:
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(".venv/bin/jobyard ") == 3
     assert re.search(r"test-execution waiting=\d+ delayed=\d+ running=\d+/12", result.stdout)
-    assert "Traceback" not in result.stderr
+    assert not has_crashed(result.stderr)
+
+
+def has_crashed(errors: str) -> bool:
+    """The log of a job that failed, as some of the demo do, has its stack indented."""
+    return any(line.startswith("Traceback") for line in errors.splitlines())
 
 
 def started_demo() -> subprocess.Popen[str]:
@@ -179,7 +184,7 @@ def test_a_second_interrupt_ends_the_demo_at_once() -> None:
     read_until(process, "Stopping")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_SECONDS * 2)
-    assert (process.returncode, errors) == (130, "")
+    assert (process.returncode, has_crashed(errors)) == (130, False)
 
 
 async def test_the_demo_feeds_every_team_however_slow_one_is() -> None:
@@ -188,10 +193,10 @@ async def test_the_demo_feeds_every_team_however_slow_one_is() -> None:
         await yard.set_limit("test-execution", "team-a", 0)
         for number in range(400):
             await demo.feed_once(yard, number)
-        groups = {group.name: group for group in await yard.groups("test-execution")}
+        groups = {group.name: group async for group in yard.groups("test-execution")}
         assert {name: group.waiting for name, group in groups.items()} == dict.fromkeys(demo.TEAMS, demo.KEEP_WAITING)
         await demo.forget_limits(yard)
-        assert {group.limit for group in await yard.groups("test-execution")} == {None}
+        assert {group.limit async for group in yard.groups("test-execution")} == {None}
 
 
 def test_the_demo_ends_on_a_signal() -> None:
@@ -200,4 +205,4 @@ def test_the_demo_ends_on_a_signal() -> None:
     output, errors = process.communicate(timeout=PATIENCE_SECONDS * 2)
     assert process.returncode == 0, errors
     assert "Stopping" in output
-    assert "Traceback" not in errors
+    assert not has_crashed(errors)

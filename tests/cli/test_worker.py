@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import time
@@ -85,7 +86,7 @@ def test_a_worker_hands_back_and_ends_well_on_a_signal(shop: Shop, number: signa
         worker.send_signal(number)
         _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
-    assert "1 job handed back" in errors
+    assert "1 job returned to the queue" in errors
     assert "INFO    shop: the handler speaks" in errors
     assert "Traceback" not in errors
     (job,) = shop.json("jobs", "list")["jobs"]
@@ -101,7 +102,7 @@ def test_a_second_signal_does_not_wait(shop: Shop) -> None:
         worker.send_signal(signal.SIGINT)
         _, errors = worker.communicate(timeout=PATIENCE_SECONDS)
     assert worker.returncode == 0
-    assert "1 job handed back" in errors
+    assert "1 job returned to the queue" in errors
 
 
 def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
@@ -118,6 +119,20 @@ def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
         assert "10% hanging" in shop.run("running").stdout
         assert info["id"] in shop.run("workers").stdout
         assert shop.json("running", "--queue", "mail")["running"] == []
+        shop.enqueue("hang", delay=600)
+        shop.enqueue("send", {"to": "a"})
+        found = shop.json("running")
+        assert found["queued"] == {"mail": 1, "slow": 1}
+        assert found["summary"] == {"running_count": 1, "queued_count": 2}
+        jobs, queues = shop.run("running").stdout.split("\n\n")
+        assert jobs.splitlines()[1].split("\t")[:3] == ["slow", job["id"], "hang"]
+        assert info["id"] in jobs
+        assert queues == "queue\trunning\tqueued\tdelayed\nmail\t0/10\t1\t0\nslow\t1\t1\t1\n"
+        with shop.on_terminal("running") as terminal:
+            assert terminal.end() == 0
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen)
+        assert re.search(rf"slow +{job['id']} hang .+ █░░░░░ 10%", shown)
+        assert "mail  ░░░░░░░░░░ 0/10" in shown
         cancelled = shop.run("jobs", "cancel", job["id"], "--reason", "enough")
         assert cancelled.exit_code == 0
 

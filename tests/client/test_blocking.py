@@ -37,7 +37,7 @@ async def test_a_job_from_begin_to_end(here: Site) -> None:
         assert handle.result(10) == {"to": "ann", "copies": 1}
         assert handle.info().id == handle.id
         with pytest.raises(JobNotFound):
-            client.job("nothing")
+            client.get("nothing")
         with pytest.raises(BadOption):
             client.enqueue("send", prioritty=1)  # type: ignore[call-arg]
 

@@ -20,10 +20,21 @@ __all__ = ["shop"]
 
 # What may differ between two calls: ages and cursors.
 AGE = re.compile(
+    r"just now|\d+ (second|minute)s? ago|"
     r"(?<![\w-])(\d+[dhm])+(\d+s)?(?![\w-])|\b\d+(\.\d+)?(ms|s| min| h)\b|(?<=elapsed_seconds\": )[\d.]+| +(?=\bAGE)"
 )
 CURSOR = re.compile(r"(?<=cursor )\S+|(?<=cursor\": )\"\S+\"")
 SEEN = re.compile(r"(?<=seen_at\": )\"\S+\"")
+# A heartbeat may come between the two commands.
+USED = re.compile(r'"(memory_bytes|cpu_seconds|cpu_percent)": [\d.]+')
+
+
+MAILING = {
+    "id": "mailing",
+    "params": {"to": {"type": "string"}},
+    "steps": [{"id": "send", "kind": "send", "input": {"to": "${params.to}"}}],
+    "output": "${steps.send.output.to}",
+}
 
 
 class RemoteShop:
@@ -41,6 +52,8 @@ class RemoteShop:
 
 @pytest.fixture
 def remote(shop: Shop) -> Iterator[RemoteShop]:
+    (shop.folder / "workflows").mkdir()
+    (shop.folder / "workflows" / "mailing.json").write_text(json.dumps(MAILING))
     token = shop.json("tokens", "create", "tests", "--role", "admin")["token"]
     with shop.start("server", "--port", "0", "--json") as process:
         assert process.stdout is not None
@@ -54,7 +67,7 @@ def remote(shop: Shop) -> Iterator[RemoteShop]:
 
 def comparable(result: Result) -> tuple[int, str, str]:
     found = [result.stdout, result.stderr]
-    for pattern, mark in ((AGE, "AGE"), (CURSOR, "CURSOR"), (SEEN, "SEEN")):
+    for pattern, mark in ((AGE, "AGE"), (CURSOR, "CURSOR"), (SEEN, "SEEN"), (USED, "USED")):
         found = [pattern.sub(mark, text) for text in found]
     return result.exit_code, re.sub(r" +", " ", found[0]), found[1]
 
@@ -171,7 +184,7 @@ def masked(part: int | str, ids: list[str]) -> int | str:
 
 def states(shop: Shop, ids: list[str]) -> list[tuple[State, int]]:
     async def look(yard: Jobyard) -> list[Job]:
-        return list((await yard.find(Filter(ids=tuple(ids)))).jobs)
+        return list((await yard.store.find(Filter(ids=tuple(ids)))).jobs)
 
     return sorted((job.state, job.priority) for job in shop.do(look))
 
@@ -272,8 +285,33 @@ def test_precedence_of_server_and_store(shop: Shop, tmp_path: Path) -> None:
     assert (bad.exit_code, error_code(bad)) == (1, "configuration")
 
 
+def test_no_token_is_sent_to_an_address_that_only_a_generic_name_gives(remote: RemoteShop) -> None:
+    environment = {"JOBYARD_APP": "", "JOBYARD_TOKEN": remote.token}
+    refused = remote.shop.run("queues", API_URL=remote.url, **environment)
+    assert (refused.exit_code, error_code(refused)) == (1, "no_token")
+    assert "requires a token" in refused.stderr  # not: the token is wrong
+    assert "only API_URL names: pass it with --server" in refused.stderr
+    assert remote.shop.run("queues", JOBYARD_SERVER=remote.url, **environment).exit_code == 0
+    assert remote.shop.run("queues", "--server", remote.url, API_URL=remote.url, **environment).exit_code == 0
+
+
 def test_an_unreachable_server_is_reported_in_one_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobyard.cli.session.PATIENCE_SECONDS", 0)
     result = shop.run("--server", "http://127.0.0.1:9", "queues")
     assert (result.exit_code, error_code(result)) == (1, "server_unavailable")
-    assert re.fullmatch(r"error: .*http://127.0.0.1:9.*\n", result.stderr)
+    assert re.fullmatch(r"Error: .*http://127.0.0.1:9.*\n", result.stderr)
+
+
+def test_workflows(remote: RemoteShop) -> None:
+    """The files are those of the server; runs, signals and graphs go through it."""
+    assert remote.run("workflows", "list").stdout.splitlines()[1].startswith("mailing\t1\t")
+    with remote.shop.start("worker"):
+        result = remote.run("workflows", "run", "mailing", "-p", "to=007")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, '"007"'), result.output
+    [job] = json.loads(remote.run("jobs", "list", "--json").stdout)["jobs"]
+    for words in (("workflows", "show", job["id"]), ("workflows", "show", "mailing"), ("jobs", "show", job["id"])):
+        assert comparable(remote.run(*words)) == comparable(remote.shop.run(*words))
+    assert remote.run("workflows", "graph", job["id"]).stdout == remote.shop.run("workflows", "graph", job["id"]).stdout
+    assert error_code(remote.run("workflows", "run", "mailings")) == "unknown_workflow"
+    assert error_code(remote.run("workflows", "run", "mailing", "--no-wait")) == "bad_option"
+    assert error_code(remote.run("signal", job["id"], "go")) == "not_possible"

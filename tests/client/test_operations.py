@@ -32,7 +32,7 @@ async def test_submit_wait_and_change(here: Site, operations: Operations) -> Non
     done = await operations.submit("send", {"to": "ann"}, {"queue": "mail", "unique": "key"})
     again = await operations.submit("send", {"to": "bob"}, {"queue": "mail", "unique": "key"})
     assert (done.created, again) == (True, (done.id, False))
-    with pytest.raises(ResultNotReady):
+    with pytest.raises(ResultNotReady, match=f"It is PENDING. Run `jobyard explain {done.id}`"):
         await operations.end(done.id, 0)
     assert (await operations.explain(done.id)).state is State.PENDING
     failing = await operations.submit("fail", {}, {"queue": "mail", "max_attempts": 1})

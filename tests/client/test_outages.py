@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests import fork_server
 from tests.client.support import Site, make_yard
+from tests.fork_server import ForkedProcess
 from tests.server.support import ApiServer, serving
 from tests.servers.proxy import Mode, Proxy
 from tests.support import ROOT, Watched, eventually
 
 from jobyard.client import Client, RemoteJob, job_request
-from jobyard.errors import ResultNotReady, ServerUnavailable, StoreUnavailable
+from jobyard.errors import NotFound, ResultNotReady, ServerUnavailable, StoreUnavailable
 from jobyard.ports.clock import SystemClock
 from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
@@ -79,7 +80,7 @@ async def test_reads_are_retried_after_refused_connections(here: Site) -> None:
         asking = asyncio.ensure_future(client.queues())
         await eventually(lambda: proxy.refused >= 2)
         proxy.mode = Mode.PASS
-        assert await asking == ()
+        assert await asking == []
 
 
 async def test_a_change_that_was_not_sent_is_retried(here: Site) -> None:
@@ -129,7 +130,25 @@ async def test_polling_a_server_that_does_not_wait_has_a_backoff() -> None:
 async def test_an_unreachable_server() -> None:
     port = free_port()
     async with Client(f"http://127.0.0.1:{port}", patience=0.3) as client:
-        with pytest.raises(ServerUnavailable, match=f"127.0.0.1:{port}"):
+        with pytest.raises(ServerUnavailable, match=rf"127.0.0.1:{port}: connection refused\..*server is running"):
+            await client.queues()
+
+
+async def test_an_unknown_host() -> None:
+    async with Client("http://jobyard.invalid", patience=0.0) as client:
+        with pytest.raises(ServerUnavailable, match=r"http://jobyard\.invalid: the host name does not resolve"):
+            await client.queues()
+
+
+async def test_https_to_a_server_without_tls(here: Site) -> None:
+    async with Client(here.url.replace("http:", "https:"), patience=0.0) as client:
+        with pytest.raises(ServerUnavailable, match=r"Use http://\."):
+            await client.queues()
+
+
+async def test_a_path_that_the_server_does_not_have(here: Site) -> None:
+    async with Client(f"{here.url}/nested", patience=0.0) as client:
+        with pytest.raises(NotFound, match=r"/nested/v1/queues.*Check the path in the server URL\."):
             await client.queues()
 
 
@@ -160,7 +179,7 @@ async def test_a_server_killed_and_started_again_while_the_client_waits(tmp_path
         finally:
             first.kill()
             first.wait()
-        assert len((await yard.find()).jobs) == 1
+        assert len((await yard.page()).items) == 1
 
 
 def free_port() -> int:
@@ -168,10 +187,12 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def start_server(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def start_server(folder: Path, port: int) -> ForkedProcess:
     words = ["--store", f"sqlite:///{folder}/jobs.db", "server", "--port", str(port), "--insecure"]
     with (folder / "server.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "jobyard", *words], cwd=ROOT, stdout=log, stderr=log)
+        return fork_server.start(
+            "jobyard", words, environment=os.environ, folder=ROOT, stdout=log.fileno(), stderr=log.fileno()
+        )
 
 
 async def listen(client: Client, job_id: str, received: list[str]) -> None:
@@ -182,7 +203,7 @@ async def listen(client: Client, job_id: str, received: list[str]) -> None:
 
 
 async def jobs_of(here: Site) -> list[str]:
-    return [job.id for job in (await here.yard.find()).jobs]
+    return [job.id async for job in here.yard.jobs()]
 
 
 async def three_jobs(here: Site) -> bool:

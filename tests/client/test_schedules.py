@@ -36,7 +36,7 @@ async def test_every_verb(here: Site, client: Client) -> None:
     )
     assert not (await client.pause_schedule("nightly")).enabled
     assert (await client.resume_schedule("nightly")).enabled
-    job = await client.job(await client.run_schedule("nightly"))
+    job = await client.get(await client.run_schedule("nightly"))
     assert (job.kind, job.payload) == ("send", {"to": "ann"})
     assert [each async for each in client.schedule_history("nightly")] == []
     await client.remove_schedule("nightly")

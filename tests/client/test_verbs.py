@@ -71,9 +71,10 @@ async def test_every_option_is_sent(here: Site, client: Client) -> None:
     assert (job.queue, job.group, job.priority, job.max_attempts) == ("mail", "team-a", 7, 5)
     assert (job.timeout_seconds, job.unique_key) == (12.5, "one")
     assert set((await handle.info()).tags) == {"x", "y"}
-    assert abs(job.run_at - at.timestamp() * 1000) <= 1
+    assert job.run_at is not None
+    assert abs((job.run_at - at).total_seconds()) < 0.002
     assert job.backoff.seconds == (1.0, 2.0)  # type: ignore[union-attr]
-    assert b"secret" not in bytes(job.payload)
+    assert "secret" not in job.payload
     again = await client.enqueue("send", {"to": "bob"}, queue="mail", unique=Unique("one", UniqueScope.PERIOD, 60.0))
     assert (again.created, again.id) == (False, handle.id)
     delayed = await (await client.enqueue("send", {"to": "ann"}, delay=timedelta(minutes=5))).info()
@@ -141,7 +142,7 @@ async def test_changes_to_one_job(here: Site, client: Client) -> None:
         await client.retry(handle.id)
     await client.delete(handle.id)
     with pytest.raises(JobNotFound):
-        await client.job(handle.id)
+        await client.get(handle.id)
     with pytest.raises(JobNotFound):
         await client.delete(handle.id)
 
@@ -163,7 +164,7 @@ async def test_changes_to_many_and_dead_letters(here: Site, client: Client) -> N
     assert (await client.retry(other.id)).state is State.PENDING
     assert (await client.change(Action.PRIORITISE, ids=[other.id], priority=4)).changed_ids == (other.id,)
     assert (await client.change(Action.PRIORITISE, ids=[other.id], priority=0)).changed == 1
-    assert (await client.job(other.id)).priority == 0
+    assert (await client.get(other.id)).priority == 0
     with pytest.raises(BadInput, match="priority"):
         await client.change(Action.PRIORITISE, ids=[other.id])
 
@@ -194,7 +195,7 @@ async def test_queues_groups_and_limits(here: Site, client: Client) -> None:
 
 
 async def test_workers_and_kinds(here: Site, client: Client) -> None:
-    assert await client.workers() == ()
+    assert await client.workers() == []
     async with here.yard.worker(concurrency=3) as worker:
         [seen] = await eventually(client.workers)
         assert (seen.id, seen.concurrency) == (worker.info().id, 3)

@@ -52,11 +52,15 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
         "store",
         "queues",
         "schedules",
+        "platforms",
         "worker",
         "server",
         "scheduler",
         "sandbox",
+        "runners",
+        "workflows",
         "log",
+        "alerts",
         "tracing",
     ]
     for section, keys in SECTIONS.items():
@@ -65,14 +69,17 @@ def test_every_key_has_its_place_its_check_and_its_setting() -> None:
     assert set(QUEUE) == {*QueueSettings.__struct_fields__, "max_attempts"}
     assert set(SCHEDULE) == set(BY_FIELD) - {"name"}
     documented = {setting.key for setting in SETTINGS if setting.key and not setting.key.startswith("queues.")}
-    assert documented == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {"store.queues"}
+    assert documented == {f"{section}.{word}" for section, keys in SECTIONS.items() for word in keys} | {
+        "store.queues",
+        "platforms",
+    }
 
 
 def test_documented_defaults_are_the_real_ones() -> None:
     defaults = msgspec.to_builtins(Configuration())
     for setting in SETTINGS:
         section, _, word = setting.key.partition(".")
-        if setting.key and section != "queues" and setting.key not in ("log.level", "store.queues"):
+        if word and section != "queues" and setting.key not in ("log.level", "store.queues"):
             value = defaults[section][word]
             shown = (
                 str(value).lower() if isinstance(value, bool) else f"{value:g}" if value.__class__ is float else value
@@ -108,12 +115,12 @@ def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> N
     write("worker: {concurrency: 3, lease_seconds: 20, app: file:yard}\nlog: {level: error}\n")
     environment = {"QUEUE_CONCURRENCY": "4", "JOBYARD_WORKER__CONCURRENCY": "5", "JOBYARD_WORKER__APP": "long:yard"}
     found = load(environment, flags={"worker.app": ("--app", "flag:yard")})
-    assert found.configuration.worker.concurrency == 4
+    assert found.configuration.worker.concurrency == 5
     assert found.configuration.worker.lease_seconds == 20.0
     assert found.configuration.worker.app == "flag:yard"
     origins = {".".join(path): given.origin for path, given in found.given.items()}
     assert origins == {
-        "worker.concurrency": "QUEUE_CONCURRENCY",
+        "worker.concurrency": "JOBYARD_WORKER__CONCURRENCY",
         "worker.lease_seconds": "jobyard.yaml:1",
         "worker.app": "--app",
         "log.level": "jobyard.yaml:2",
@@ -171,7 +178,7 @@ def test_all_problems_are_reported_at_once(write: Write) -> None:
         {"JOBYARD_SERVER__PROT": "1", "PORT": "http", "JOBYARD_SERVER": "other", "JOBYARD_LOG__LEVEL": ""}
     )
     assert [each.partition(": ")[0] for each in problems] == [
-        "jobyard.yaml:1", "JOBYARD_SERVER__PROT", "jobyard.yaml:2", "PORT",
+        "jobyard.yaml:1", "JOBYARD_SERVER__PROT", "PORT", "jobyard.yaml:2",
     ]  # fmt: skip
     assert 'Did you mean "port"?' in problems[1]
 
@@ -193,7 +200,7 @@ def test_queues_from_the_environment(write: Write) -> None:
         {
             "JOBYARD_QUEUES__TEST_EXECUTION__MAX_RUNNING": "7",
             "JOBYARD_QUEUES__MAIL__KEEP_FAILED": "false",
-            "JOBYARD_QUEUES__ALL__KEEP_SECONDS": "1.5",
+            "JOBYARD_QUEUES__ALL__KEEP_FAILED_SECONDS": "1.5",
             "QUEUE_REMOVE_ON_COMPLETE": "true",
             "QUEUE_REMOVE_ON_FAIL": "20",
             "QUEUE_MAX_ATTEMPTS": "9",
@@ -204,7 +211,7 @@ def test_queues_from_the_environment(write: Write) -> None:
     assert configuration.queues == {
         "test-execution": {"max_running": 7},
         "mail": {"keep_failed": 1_000_000_000},
-        "*": {"keep_seconds": 1.5, "keep_completed": 0, "keep_failed": 20, "max_attempts": 9},
+        "*": {"keep_failed_seconds": 1.5, "keep_completed": 0, "keep_failed": 20, "max_attempts": 9},
     }
     assert configuration.store.queues == {"mail": "redis://mail/0"}
     assert configuration.worker.queues == ("mail", "slow")
@@ -231,7 +238,7 @@ def test_schedules_from_the_file_and_the_environment(write: Write) -> None:
     }  # fmt: skip
 
 
-def test_the_names_of_redis_make_a_url_that_wins_over_the_file(write: Write) -> None:
+def test_the_names_of_redis_make_a_url_if_nothing_else_names_a_store(write: Write) -> None:
     redis = {"REDIS_HOST": "cache", "REDIS_DB": "2"}
     found = load(redis)
     assert found.configuration.store.url == "redis://cache:6379/2"
@@ -239,10 +246,23 @@ def test_the_names_of_redis_make_a_url_that_wins_over_the_file(write: Write) -> 
     assert load({"REDIS_PORT": "tcp://10.0.0.1:6379"}).configuration == Configuration()
     assert "REDIS_PORT" in refusals({**redis, "REDIS_PORT": "tcp://10.0.0.1:6379"})[0]
     write("store: {url: 'sqlite:///file.db'}")
-    assert load(redis).configuration.store.url == "redis://cache:6379/2"
+    assert load(redis).configuration.store.url == "sqlite:///file.db"
     environment = {**redis, "REDIS_PORT": "tcp://10.0.0.1:6379", "JOBYARD_STORE": "sqlite:///environment.db"}
     assert load(environment).configuration.store.url == "sqlite:///environment.db"
     assert load(redis, flags={"store.url": ("--store", "memory://")}).configuration.store.url == "memory://"
+
+
+def test_generic_names_have_less_weight_than_anything_said_on_purpose(write: Write) -> None:
+    generic = {"QUEUE_CONCURRENCY": "3", "PORT": "81", "WORKER_PLATFORMS": "", "LOG_LEVEL": "debug"}
+    found = load(generic).configuration
+    assert (found.worker.concurrency, found.server.port, found.log.level) == (3, 81, "debug")
+    own = load({**generic, "JOBYARD_WORKER__CONCURRENCY": "4"}).configuration
+    assert (own.worker.concurrency, own.server.port) == (4, 81)
+    write("worker: {concurrency: 5}\nserver: {port: 82}\nlog: {level: error}")
+    found = load(generic).configuration
+    assert (found.worker.concurrency, found.server.port, found.log.level) == (5, 82, "error")
+    assert load({**generic, "JOBYARD_SERVER__PORT": "83"}).configuration.server.port == 83
+    assert load(generic, flags={"log.level": ("--log-level", "info")}).configuration.log.level == "info"
 
 
 def test_secrets_come_from_files_and_nothing_else_does(write: Write, tmp_path: Path) -> None:
@@ -280,7 +300,7 @@ def test_check_reports_what_is_wrong_and_other_commands_refuse(shop: Shop) -> No
     assert [(each["level"], each["what"]) for each in findings] == [("fail", "configuration")] * 2
     refused = shop.run("queues")
     assert refused.exit_code == 1
-    assert 'error: jobyard.yaml:1: Unknown key concurency in worker. Did you mean "concurrency"?' in refused.stderr
+    assert 'Error: jobyard.yaml:1: Unknown key concurency in worker. Did you mean "concurrency"?' in refused.stderr
 
 
 def test_check_goes_without_an_app(shop: Shop) -> None:
@@ -302,7 +322,7 @@ def test_check_names_the_queue_whose_store_is_wrong(shop: Shop) -> None:
     }
     assert 'Did you mean "sqlite"?' in findings["of queue mail"]["says"]
     assert findings["of queue other"]["cure"] == "fix store.queues.other"
-    assert "error: Invalid store of queue mail (store.queues): The store URL sqlit:" in shop.run("queues").stderr
+    assert "Error: Invalid store of queue mail (store.queues): The store URL sqlit:" in shop.run("queues").stderr
 
 
 def test_a_command_takes_its_defaults_from_the_file(shop: Shop) -> None:
@@ -331,7 +351,7 @@ def test_the_configuration_of_a_queue_wins_over_the_program(shop: Shop) -> None:
 
 def test_the_command_line_works_without_the_servers_packages(shop: Shop) -> None:
     """They are an extra, which is needed only for a server."""
-    names = ("yaml", "fastapi", "starlette", "uvicorn", "httptools", "pythonjsonlogger", "httpx2")
+    names = ("yaml", "starlette", "uvicorn", "httptools", "pythonjsonlogger", "httpx2")
     hidden = f"import sys; sys.modules.update(dict.fromkeys({names}))"
     run = f"{hidden}; from jobyard.cli import main; sys.argv = ['jobyard', *sys.argv[1:]]; main()"
     shop.enqueue("send", {"to": "a"})

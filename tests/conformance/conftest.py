@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.stores import EXCLUDED, STORES
+from tests.conformance.stores import EXCLUDED, STORES, audit
 from tests.story.sizes import size
 
 from jobyard.ports.store import Store
@@ -38,7 +38,22 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClo
     store = STORES[request.param](tmp_path, clock)
     await store.open()
     yield store
-    problems = await store.audit()
+    problems = await audit(store)
     await store.close()
     await store.close()
     assert problems == []
+
+
+@pytest.fixture
+async def second(
+    request: pytest.FixtureRequest, store: Store, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Store]:
+    """The same data as another process sees it; a memory store has one process only."""
+    name = request.node.callspec.params["store"]
+    if name == "memory":
+        yield store
+        return
+    second = STORES[name](tmp_path, clock)
+    await second.open()
+    yield second
+    await second.close()

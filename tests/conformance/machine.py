@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.conformance.stores import audit
 from tests.conformance.strategies import (
     QUEUES,
     SCHEDULES,
@@ -42,8 +43,10 @@ from jobyard.testing.clock import ManualClock
 T = TypeVar("T")
 
 STEPS_PER_FULL_COMPARISON = 8
-# Nothing is pruned: stores may prune while they settle, the reference does not.
+# Nothing is pruned but by the rule for it: stores may prune while they settle, the reference does not.
 KEEP_ALL = {"keep_completed": 1_000_000, "keep_failed": 1_000_000}
+
+counts, ages = st.integers(0, 3), st.sampled_from([0.0, 3.0, 3600.0])
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -260,6 +263,23 @@ class StoreMachine(RuleBasedStateMachine):
         )
         self.same(lambda store, key: store.configure(queue, settings))
 
+    @rule(queue=queue_names, kept=st.tuples(counts, counts, ages, ages, counts))
+    def prune(self, queue: str, kept: tuple[int, int, float, float, int]) -> None:
+        """Prune once with other settings, as none of the stores has done before."""
+        completed, failed, completed_seconds, failed_seconds, most = kept
+        settings = QueueSettings(
+            keep_completed=completed,
+            keep_failed=failed,
+            keep_completed_seconds=completed_seconds,
+            keep_failed_seconds=failed_seconds,
+            keep_at_most=most,
+        )
+        self.same(lambda store, key: store.configure(queue, settings))
+        while self.same(lambda store, key: store.prune()):
+            pass
+        self.configure(queue, None, None, None)
+        self.compare_everything()
+
     @rule(schedule=schedule_names, revision=st.integers(1, 3), since=st.one_of(st.none(), st.integers(0, 12)))
     def arm(self, schedule: str, revision: int, since: int | None) -> None:
         self.same(lambda store, key: store.arm(schedule, revision, since))
@@ -314,11 +334,11 @@ class StoreMachine(RuleBasedStateMachine):
         [job_id] = self.some_ids(data, 1)
 
         async def facts(store: Store) -> Any:
-            standing = await store.standing(job_id)
-            group, queue = standing.group, standing.queue
+            position = await store.position(job_id)
+            group, queue = position.group, position.queue
             return (
-                standing.job,
-                (standing.ahead_in_group, standing.groups_ahead, standing.running_ids, standing.workers),
+                position.job,
+                (position.ahead_in_group, position.groups_ahead, position.running_ids, position.workers),
                 (group.name, group.limit, group.paused, group.running, group.due),
                 (queue.name, queue.max_running, queue.max_per_group, queue.paused, queue.running),
             )
@@ -341,7 +361,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.same(lambda store, key: store.armed())
         for job_id in self.ids:
             self.same(_job_of(job_id))
-        assert self.wait(self.store.audit()) == []
+        assert self.wait(audit(self.store)) == []
         assert self.wait(self.reference.audit()) == []
 
 

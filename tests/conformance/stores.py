@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tests.servers import shared
 from tests.servers.fixtures import wanted
+from tests.servers.schema import audit as audit_schema
 from tests.servers.schema import empty_for
+from tests.story.sizes import size
 
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
@@ -36,7 +38,9 @@ def redis(folder: Path, clock: ManualClock) -> Store:
 
 
 def postgres(folder: Path, clock: ManualClock) -> Store:
-    return _postgres(wanted(shared.postgres_url), folder, clock, pooled=False)
+    # Planning the statements again for each test takes longer than most tests; in the soak each session is new.
+    url = wanted(size(shared.warm_sessions_url, shared.postgres_url))
+    return _postgres(url, folder, clock, pooled=False)
 
 
 def pgbouncer(folder: Path, clock: ManualClock) -> Store:
@@ -47,8 +51,16 @@ def _postgres(url: str, folder: Path, clock: ManualClock, *, pooled: bool) -> St
     from jobyard.stores.postgres import PostgresStore  # noqa: PLC0415
 
     schema = f"{shared.RUN}_{'pooled' if pooled else 'direct'}"
-    empty_for(url, schema, folder)
+    empty_for(wanted(shared.postgres_url), schema, folder)
     return PostgresStore(url, clock=clock, pooled=pooled, schema=schema)
+
+
+async def audit(store: Store) -> list[str]:
+    """What `store.audit()` returns."""
+    schema = getattr(store, "url", "").partition("?schema=")[2]
+    if schema.startswith(shared.RUN):
+        return await audit_schema(wanted(shared.postgres_url), schema)
+    return await store.audit()
 
 
 # A memory store is kept per folder, because its data lives as long as the object.

@@ -7,7 +7,7 @@ from itertools import pairwise, takewhile
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.domain.due import GRACE, MAX_COUNTED, Plan, due, instants, next_instant
@@ -50,7 +50,6 @@ expressions = st.sampled_from(["* * * * *", "*/10 * * * * *", "*/7 * * * *", "15
 policies = st.sampled_from([{"missed": missed, "missed_limit": 3} for missed in Missed])
 
 
-@settings(deadline=None)
 @given(
     expression=expressions,
     policy=policies,
@@ -82,7 +81,6 @@ def test_each_instant_is_decided_once_whatever_the_clock_does(
     assert ledger.until <= latest
 
 
-@settings(deadline=None)
 @given(expression=expressions, policy=policies, steps=st.lists(st.integers(0, GRACE), min_size=1, max_size=60))
 def test_while_a_scheduler_runs_the_fired_set_is_the_expected_set(
     expression: str, policy: dict[str, object], steps: list[int]

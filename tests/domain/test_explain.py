@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.domain.explain import CODES, Cause, Standing, explain
+from jobyard.domain.explain import CODES, Cause, JobPosition, explain
 from jobyard.domain.job import NewJob, QueueSettings
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Done, Park
@@ -95,7 +95,7 @@ async def give_a_worker(store: MemoryStore) -> None:
     await store.heartbeat(WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), 60)
 
 
-async def remove(store: MemoryStore, facts: Standing, cause: Cause) -> None:
+async def remove(store: MemoryStore, facts: JobPosition, cause: Cause) -> None:
     """Exactly this cause, and no more room than it takes."""
     job, group = facts.job, facts.group
     match cause.code:
@@ -137,10 +137,10 @@ async def claimed_before(store: MemoryStore, job_id: str) -> list[Lease] | None:
 
 async def check_that_it_comes_in_its_turn(line_up: LineUp, job_id: str) -> None:
     store = await build(line_up)
-    facts = await store.standing(job_id)
+    facts = await store.position(job_id)
     for cause in explain(facts).causes:
         await remove(store, facts, cause)
-    facts = await store.standing(job_id)
+    facts = await store.position(job_id)
     assert explain(facts).causes == ()
     before = await claimed_before(store, job_id)
     assert before is not None
@@ -154,14 +154,14 @@ async def check_that_it_comes_in_its_turn(line_up: LineUp, job_id: str) -> None:
 
 
 async def check_that_it_never_comes_with_one_left(line_up: LineUp, job_id: str) -> None:
-    causes = explain(await (await build(line_up)).standing(job_id)).causes
+    causes = explain(await (await build(line_up)).position(job_id)).causes
     for left in causes:
         store = await build(line_up)
-        facts = await store.standing(job_id)
+        facts = await store.position(job_id)
         for cause in causes:
             if cause.code != left.code:
                 await remove(store, facts, cause)
-        assert [cause.code for cause in explain(await store.standing(job_id)).causes] == [left.code]
+        assert [cause.code for cause in explain(await store.position(job_id)).causes] == [left.code]
         assert await claimed_before(store, job_id) is None, left
 
 
@@ -182,7 +182,7 @@ def test_every_cause_has_a_known_code_and_says_so(line_up: LineUp) -> None:
     async def check() -> None:
         store = await build(line_up)
         for number in range(len(line_up.waiting)):
-            explanation = explain(await store.standing(f"w{number}"))
+            explanation = explain(await store.position(f"w{number}"))
             assert {cause.code for cause in explanation.causes} <= set(CODES)
             assert explanation.sentence
             assert all(cause.sentence[1:] in explanation.sentence for cause in explanation.causes)

@@ -14,7 +14,7 @@ from jobyard.domain.retry import (
     Fixed,
     as_backoff,
     outage_delay,
-    wait_seconds,
+    retry_delay_seconds,
 )
 
 waits = st.floats(0, 1e6)
@@ -24,30 +24,30 @@ rolls = st.floats(0, 1, exclude_max=True)
 
 @given(waits, failures, rolls)
 def test_fixed_is_fixed(seconds: float, failed: int, roll: float) -> None:
-    assert wait_seconds(Fixed(seconds), failed, roll) == seconds
+    assert retry_delay_seconds(Fixed(seconds), failed, roll) == seconds
 
 
 @given(st.lists(waits, min_size=1, max_size=5), failures, rolls)
 def test_the_last_delay_repeats(delays: list[float], failed: int, roll: float) -> None:
-    assert wait_seconds(Delays(tuple(delays)), failed, roll) == (delays[failed - 1 :] or delays[-1:])[0]
+    assert retry_delay_seconds(Delays(tuple(delays)), failed, roll) == (delays[failed - 1 :] or delays[-1:])[0]
 
 
 def test_no_delays_are_no_wait() -> None:
-    assert wait_seconds(Delays(()), 3, 0.5) == 0.0
+    assert retry_delay_seconds(Delays(()), 3, 0.5) == 0.0
 
 
 @given(st.floats(0.001, 100), st.floats(1, 10), st.floats(0, 1e6), st.floats(0, 1), failures, rolls)
 def test_exponential_stays_within_cap_and_spread(
     base: float, factor: float, most: float, jitter: float, failed: int, roll: float
 ) -> None:
-    wait = wait_seconds(Exponential(base, factor, most, jitter), failed, roll)
+    wait = retry_delay_seconds(Exponential(base, factor, most, jitter), failed, roll)
     assert 0 <= wait <= most * (1 + jitter)
 
 
 @given(st.floats(0.001, 100), st.floats(1, 10), st.integers(1, 100))
 def test_exponential_never_shrinks(base: float, factor: float, failed: int) -> None:
     backoff = Exponential(base, factor, 3600, jitter=0)
-    assert wait_seconds(backoff, failed, 0.5) <= wait_seconds(backoff, failed + 1, 0.5)
+    assert retry_delay_seconds(backoff, failed, 0.5) <= retry_delay_seconds(backoff, failed + 1, 0.5)
 
 
 @given(st.one_of(st.builds(Fixed, waits), st.builds(Exponential), st.builds(Delays, st.tuples(waits, waits))))
@@ -69,7 +69,7 @@ def test_a_backoff_is_taken_as_it_is(backoff: Fixed | Exponential | Delays) -> N
     ],
 )
 def test_the_table_of_waits(backoff: Backoff, roll: float, waits: list[float]) -> None:
-    found = [wait_seconds(backoff, failures, roll) for failures in (1, 2, 3, 4, 5, 12, 10_000)]
+    found = [retry_delay_seconds(backoff, failures, roll) for failures in (1, 2, 3, 4, 5, 12, 10_000)]
     assert found == pytest.approx(waits, rel=1e-12)
 
 

@@ -10,7 +10,15 @@ from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS, Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Outcome, Park, Release, Snooze, TimedOut
 from jobyard.domain.retry import Delays, Fixed
-from jobyard.domain.state import LEGAL, Transition, apply_cancel_request, judge, judge_expired, require_legal
+from jobyard.domain.state import (
+    LEGAL,
+    CancelRequest,
+    Transition,
+    apply_cancel_request,
+    judge,
+    judge_expired,
+    require_legal,
+)
 from jobyard.errors import NotPossible
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
@@ -84,9 +92,9 @@ def test_the_state_follows_from_the_outcome(lease: Lease, outcome: Outcome) -> N
 @given(leases(), outcomes, texts)
 def test_a_job_with_a_cancel_request_never_waits_again(lease: Lease, outcome: Outcome, reason: str) -> None:
     before = judge(lease, outcome)
-    cancelled = apply_cancel_request(before, reason)
+    cancelled = apply_cancel_request(before, CancelRequest(reason))
     assert cancelled.to is not State.PENDING
-    assert apply_cancel_request(before, None) == before
+    assert apply_cancel_request(before, CancelRequest(None)) == before
     if before.to is State.PENDING:
         assert (cancelled.to, cancelled.reason, cancelled.error) == (State.CANCELLED, reason, before.error)
         assert (cancelled.signal, cancelled.park_seconds, cancelled.delay_seconds) == (None, None, 0.0)

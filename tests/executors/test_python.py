@@ -15,6 +15,7 @@ from tests.support import eventually
 
 from jobyard import BlockingContext, Cancel, Context, Done, Failed, Handoff, Job, Jobyard, Park, Snooze, State
 from jobyard.app.declarations import declarations_of
+from jobyard.domain.instant import as_datetime
 from jobyard.domain.job import Ending, NewJob
 from jobyard.errors import BadOption, PayloadNotJson
 from jobyard.testing import Isolated, drain, isolated
@@ -49,9 +50,9 @@ async def run_job(yard: Jobyard, value: Any, **declared: Any) -> Job:
 async def test_result(yard: Jobyard, test: Isolated) -> None:
     job = await run_job(yard, {"a": [1, 2.5, "x", None, True]})
     assert (job.state, job.attempt) == (State.COMPLETED, 1)
-    assert bytes(job.result or b"") == b'{"a":[1,2.5,"x",null,true]}'
-    assert bytes((await run_job(yard, None)).result or b"") == b"null"
-    assert bytes((await run_job(yard, Done(b'"made by hand"'))).result or b"") == b'"made by hand"'
+    assert job.result == {"a": [1, 2.5, "x", None, True]}
+    assert (await run_job(yard, None)).result is None
+    assert (await run_job(yard, Done(b'"made by hand"'))).result == "made by hand"
 
 
 async def test_an_exception_is_retried_and_its_traceback_recorded(yard: Jobyard, test: Isolated) -> None:
@@ -62,7 +63,7 @@ async def test_an_exception_is_retried_and_its_traceback_recorded(yard: Jobyard,
     assert error.traceback is not None
     assert "in handler" in error.traceback
     assert error.traceback.rstrip().endswith("ValueError: broken")
-    assert job.run_at == test.clock.now() + 30_000
+    assert job.run_at == as_datetime(test.clock.now() + 30_000)
     assert await drain(yard) == []
     test.clock.advance(30)
     [job] = await drain(yard)
@@ -73,15 +74,15 @@ async def test_a_returned_failed_outcome(yard: Jobyard, test: Isolated) -> None:
     job = await run_job(yard, Failed(message="give up", retry=False))
     assert (job.state, job.attempt, job.reason) == (State.FAILED, 1, "give up")
     job = await run_job(yard, Failed(message="later", retry_after_seconds=99))
-    assert (job.state, job.run_at) == (State.PENDING, test.clock.now() + 99_000)
+    assert (job.state, job.run_at) == (State.PENDING, as_datetime(test.clock.now() + 99_000))
 
 
 async def test_backoff_function(yard: Jobyard, test: Isolated) -> None:
     job = await run_job(yard, ValueError("no"), backoff=lambda failures: failures * 7.0, max_attempts=3)
-    assert job.run_at == test.clock.now() + 7_000
+    assert job.run_at == as_datetime(test.clock.now() + 7_000)
     test.clock.advance(7)
     [job] = await drain(yard)
-    assert job.run_at == test.clock.now() + 14_000
+    assert job.run_at == as_datetime(test.clock.now() + 14_000)
 
 
 async def test_a_failing_backoff_function_does_not_hide_the_error(yard: Jobyard, test: Isolated) -> None:
@@ -91,7 +92,12 @@ async def test_a_failing_backoff_function_does_not_hide_the_error(yard: Jobyard,
 
 async def test_snooze_is_not_counted(yard: Jobyard, test: Isolated) -> None:
     job = await run_job(yard, Snooze(60), max_attempts=1)
-    assert (job.state, job.attempt, job.errors, job.run_at) == (State.PENDING, 0, (), test.clock.now() + 60_000)
+    assert (job.state, job.attempt, job.errors, job.run_at) == (
+        State.PENDING,
+        0,
+        (),
+        as_datetime(test.clock.now() + 60_000),
+    )
     test.clock.advance(60)
     assert len(await drain(yard)) == 1
 
@@ -127,7 +133,7 @@ async def test_park_waits_for_its_signal(yard: Jobyard, test: Isolated) -> None:
 
 async def test_park_with_a_time(yard: Jobyard, test: Isolated) -> None:
     job = await run_job(yard, Park("answer", 30))
-    assert job.run_at == test.clock.now() + 30_000
+    assert job.run_at == as_datetime(test.clock.now() + 30_000)
 
 
 @pytest.mark.parametrize("value", [object(), {"a": float("nan")}, {1, object()}, "\udcff", "x" * 20_000])
@@ -258,7 +264,8 @@ async def test_a_job_of_an_unknown_kind_goes_back_to_the_queue(yard: Jobyard, te
     await test.store.insert([NewJob(id="1", kind="send_mial")])
     [job] = await drain(yard)
     assert (job.state, job.attempt, job.errors) == (State.PENDING, 0, ())
-    assert job.run_at > test.clock.now()
+    assert job.run_at is not None
+    assert job.run_at > as_datetime(test.clock.now())
     seen = await yard.get("1")
     assert "Did you mean" in seen.log[0].message
 
@@ -402,4 +409,4 @@ async def test_an_object_with_an_async_call_is_a_handler(yard: Jobyard, test: Is
     add = yard.job(name="add")(Adder())
     handle = await add.enqueue(1, 2)
     await drain(yard)
-    assert bytes((await handle.info()).result or b"") == b"3"
+    assert (await handle.info()).result == 3

@@ -57,15 +57,21 @@ def test_cited_tests_exist(path: Path) -> None:
 
 
 def test_the_tour_walks_each_flow_in_few_files() -> None:
-    """Four flows, each of at most 15 files of the package, each file once."""
+    """Five flows, each of at most 15 files of the package, each file once."""
     tour = DOCS / "tour.md"
     flows = re.split(r"^## ", tour.read_text("utf-8"), flags=re.MULTILINE)[1:]
     numbered = {flow.splitlines()[0]: LINK.findall(flow) for flow in flows if flow[0].isdigit()}
-    assert len(numbered) == 4
+    assert len(numbered) == 5
     for title, links in numbered.items():
         assert 8 <= len(links) <= 15, title
         assert len(set(links)) == len(links), title
         assert all((tour.parent / link).is_file() for link in links), title
+
+
+def test_the_readme_shows_what_make_run_runs() -> None:
+    command = re.search(r"^run:.*\n.*exec \$\(BIN\)/(.+)$", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE)
+    assert command is not None
+    assert f"`{command[1]}`" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_every_guarantee_names_its_test() -> None:
@@ -78,11 +84,22 @@ def test_every_guarantee_names_its_test() -> None:
 def test_runnable_blocks_run(block: Block, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(block.text, "utf-8")
     result = python("-W", "error", "program.py", cwd=tmp_path)
-    # Log lines about jobs that fail on purpose are part of the show; a traceback is not.
-    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
+    # Jobs that fail on purpose are part of the show, also their tracebacks, which the log indents; others are not.
+    has_failed = any(line.startswith("Traceback") for line in result.stderr.splitlines())
+    assert (result.returncode, has_failed) == (0, False), result.stderr
     expected = output_of(block)
     if expected is not None:
         assert result.stdout == expected
+
+
+def test_the_canvas_of_celery_prints_what_ours_prints(tmp_path: Path) -> None:
+    pytest.importorskip("celery")
+    page = blocks(DOCS / "howto" / "from-celery.md")
+    [theirs] = [block for block in page if block.mark == "celery"]
+    ours = page[page.index(theirs) + 1]
+    (tmp_path / "program.py").write_text(theirs.text, "utf-8")
+    result = python("program.py", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, output_of(ours)), result.stderr
 
 
 def test_runnable_blocks_pass_mypy_strict(tmp_path: Path) -> None:
@@ -91,6 +108,14 @@ def test_runnable_blocks_pass_mypy_strict(tmp_path: Path) -> None:
     for number, block in enumerate(RUNNABLE):
         (folder / f"program_{number}.py").write_text(block.text, "utf-8")
     assert mypy(folder) == ""
+
+
+def test_shown_files_are_as_they_are() -> None:
+    """A block marked `file: path` shows that file of an example, which has tests of its own."""
+    shown = [block for path in documents() for block in blocks(path) if block.mark.startswith("file: ")]
+    assert {block.path.name for block in shown} >= {"fastapi.md", "django.md"}
+    for block in shown:
+        assert block.text == (ROOT / block.mark.removeprefix("file: ")).read_text("utf-8"), block.title
 
 
 def output_of(block: Block) -> str | None:

@@ -16,6 +16,8 @@ from tests.support import subcommands
 
 from jobyard import Jobyard, errors
 from jobyard.cli import cli
+from jobyard.config.consequences import CONSEQUENCES, if_wrong
+from jobyard.config.keys import SECTIONS
 from jobyard.config.settings import CONCURRENCY, LEASE_SECONDS, SETTINGS, SHUTDOWN_TIMEOUT
 from jobyard.domain.explain import CODES
 from jobyard.domain.job import State
@@ -25,6 +27,7 @@ from jobyard.ports.job_store import JobStore
 from jobyard.ports.record_store import RecordStore
 from jobyard.ports.schedule_store import ScheduleStore
 from jobyard.ports.store import Store
+from jobyard.ports.workflow_store import WorkflowStore
 from jobyard.stores.sqlite import SqliteStore
 from jobyard.stores.sqlite.database_file import connect
 
@@ -85,7 +88,7 @@ def test_the_error_tree_is_that_of_the_classes() -> None:
     assert drawn == {value.__name__: value.__bases__[0].__name__ for value in error_classes()[1:]}
 
 
-PORTS = (JobStore, AdminStore, ScheduleStore, RecordStore, Store)
+PORTS = (JobStore, AdminStore, ScheduleStore, RecordStore, WorkflowStore, Store)
 
 
 @pytest.mark.parametrize("port", PORTS)
@@ -125,6 +128,14 @@ def test_every_flag_with_a_variable_is_a_setting() -> None:
     assert flags(cli) == {(setting.variable, setting.flag) for setting in SETTINGS if setting.flag}
 
 
+def test_every_setting_says_what_it_does_and_what_happens_if_it_is_wrong() -> None:
+    names = {setting.key or setting.variable for setting in SETTINGS}
+    assert set(CONSEQUENCES) <= names, "of settings that do not exist"
+    assert [setting.variable for setting in SETTINGS if not setting.doc or not if_wrong(setting)] == []
+    keys = {f"{section}.{word}" for section, words in SECTIONS.items() for word in words}
+    assert keys <= names, "keys of the file that the page does not have"
+
+
 def test_the_command_line_has_the_defaults_of_the_api() -> None:
     api = inspect.signature(Jobyard.worker).parameters
     settings = {"concurrency": CONCURRENCY, "lease": LEASE_SECONDS, "shutdown_timeout": SHUTDOWN_TIMEOUT}
@@ -151,7 +162,8 @@ def test_commands_in_documents_exist(line: str) -> None:
     words = iter(shlex.split(line, comments=True)[1:])
     for word in words:
         if word.startswith("-"):
-            option = next((option for option in command.params if word in option.opts), None)
+            known_options = (*command.params, *cli.params)  # those of the root may stand behind a command
+            option = next((option for option in known_options if word in option.opts), None)
             assert isinstance(option, click.Option), f"{command.name} has no {word}"
             if not option.is_flag:
                 next(words, None)

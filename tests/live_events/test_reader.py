@@ -146,7 +146,7 @@ async def test_the_event_of_an_end_names_its_cause(clock: ManualClock) -> None:
         failing, cancelled, deleted = [(await yard.enqueue("bad")).id for _ in range(3)]
         poller = JobPoller(yard.store)
         for job_id in (failing, cancelled, deleted):
-            poller.add(await yard.get(job_id))
+            poller.add(await Queries(yard.store).job(job_id))
         await Commands(yard.store).change_one(Action.CANCEL, cancelled, reason="enough")
         await Commands(yard.store).change_one(Action.DELETE, deleted)
         async with yard.worker():

@@ -54,6 +54,28 @@ def test_the_log_level_depends_on_how_the_job_ended(
     assert [record.levelno for record in caplog.records] == [level]
 
 
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (
+            e.WorkerStarted("w", (), 2, "redis://host:6379/0"),
+            "worker w started: all queues, concurrency 2, store redis://host:6379/0",
+        ),
+        (e.SchedulerStarted("s", 1, "memory://"), "scheduler s started: 1 schedule, store memory://"),
+        (e.WorkerStopping("w", 0, 30.0), "worker w is stopping"),
+        (e.WorkerStopping("w", 2, 30.0), "worker w is stopping: up to 30 s to finish 2 running jobs"),
+        (e.WorkerStopped("w", 0), "worker w stopped"),
+        (e.WorkerStopped("w", 1), "worker w stopped; 1 job returned to the queue"),
+    ],
+)
+def test_the_start_of_a_worker_names_its_store_and_its_end_its_jobs(
+    caplog: pytest.LogCaptureFixture, event: e.Event, message: str
+) -> None:
+    caplog.set_level(logging.INFO, "jobyard")
+    LogObserver().observe(event)
+    assert caplog.messages == [message]
+
+
 FORGED = "no\n2026-11-17 00:00:00,000 ERROR jobyard.worker: all is lost\x1b[2J"
 
 

@@ -65,7 +65,10 @@ async def test_what_jobs_do_is_counted() -> None:
 
 def test_how_things_stand() -> None:
     workers = [WorkerInfo(id=one, host="h", pid=1, queues=(), concurrency=5, running=2) for one in "ab"]
-    samples = values(Metrics().text([queue("q", waiting=3, running=1, failed=2), queue("paused")], workers))
+    samples = values(
+        Metrics().text([queue("q", waiting=3, running=1, failed=2, removed_by_cap=9), queue("paused")], workers)
+    )
+    assert samples["jobyard_jobs_removed_by_cap_total", (("queue", "q"),)] == 9
     assert samples["jobyard_jobs", (("queue", "q"), ("state", "waiting"))] == 3
     assert samples["jobyard_jobs", (("queue", "q"), ("state", "failed"))] == 2
     assert samples["jobyard_jobs_running", (("queue", "q"),)] == 1

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.sandbox.attack_runs import AttackRuns, Setting, settings
-from tests.sandbox.machine_tiers import offers
+from tests.sandbox.machine_tiers import offers, require_tier
 from tests.support import python
 
 from jobyard.sandbox.attacks import runner
@@ -19,8 +19,10 @@ from jobyard.sandbox.attacks.attack import Attack, Expected, Layer
 from jobyard.sandbox.attacks.catalogue import ATTACKS
 from jobyard.sandbox.attacks.honeypot import Honeypot
 from jobyard.sandbox.attacks.leaks import ResourceSnapshot
-from jobyard.sandbox.attacks.runner import AttackReport, select
+from jobyard.sandbox.attacks.private_daemon import private_daemon
+from jobyard.sandbox.attacks.runner import AttackReport, attack_context, select
 from jobyard.sandbox.attacks.scenarios import AttackContext
+from jobyard.sandbox.daemon.languages import load
 from jobyard.sandbox.protocol import Language, RunFinished, RunVerdict, SandboxState, Tier
 
 
@@ -81,9 +83,30 @@ def test_root_also_tests_as_an_unprivileged_user() -> None:
     assert {setting.tier for setting in settings() if setting.unprivileged} == {Tier.B, Tier.C}
 
 
+async def test_attacks_wait_for_languages_that_are_still_tested(tmp_path: Path) -> None:
+    """The daemon's own test of a language must not look like something that an attack has left behind."""
+    known = load()
+    slow = msgspec.structs.replace(known["bash"].self_test, source="sleep 1\necho ok", stdout="ok\n")
+    bash = msgspec.structs.replace(known["bash"], self_test=slow, slow_start=True)
+    file = tmp_path / "languages.yaml"
+    file.write_bytes(msgspec.json.encode({"python": known["python"], "bash": bash}))
+    async with private_daemon(slots=2, file=file) as daemon, attack_context(daemon.socket) as context:
+        require_tier(context.state)
+        if context.state.tier is Tier.C:
+            pytest.skip("tier C runs Python only")
+        assert context.state.checking == ("bash",)
+        reports = [report async for report in runner.run_attacks(context, select(["1", "121"]))]
+    assert [(each.number, each.contained, each.problems) for each in reports] == [(1, True, []), (121, True, [])]
+
+
 class FakeHoneypot:
     def problems(self) -> list[str]:
         return []
+
+
+class FakeConnection:
+    async def checked_state(self) -> SandboxState:
+        return SandboxState(tier=Tier.A, slots=8, languages=(Language(name="python", version="3"),))
 
 
 async def reports_of(monkeypatch: pytest.MonkeyPatch, leaks: list[list[str]], seen: RunFinished) -> list[AttackReport]:
@@ -97,10 +120,10 @@ async def reports_of(monkeypatch: pytest.MonkeyPatch, leaks: list[list[str]], se
 
     monkeypatch.setattr(runner, "_attack", attack)
     monkeypatch.setattr(runner, "find_leaks", find_leaks)
-    state = SandboxState(tier=Tier.A, slots=8, languages=(Language(name="python", version="3"),))
-    none: Any = None
+    connection: Any = FakeConnection()
+    state = await connection.checked_state()
     context = AttackContext(
-        none, cast(Honeypot, FakeHoneypot()), Path(), state, snapshot=cast(ResourceSnapshot, "none")
+        connection, cast(Honeypot, FakeHoneypot()), Path(), state, snapshot=cast(ResourceSnapshot, "none")
     )
     monkeypatch.setattr(runner, "_snapshot", find_leaks)
     attacks = [Attack(number, f"attack {number}", "", Expected()) for number in (1, 2, 3)]

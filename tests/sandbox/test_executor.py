@@ -335,8 +335,6 @@ def test_colliding_file_names(names: tuple[str, ...]) -> None:
         {"limits": Limits(cpu_seconds=-1)},
         {"limits": Limits(memory_mb=0)},
         {"limits": Limits(memory_mb=3)},
-        {"files": (File(name="main.py", data=b""),)},
-        {"files": (File(name="main.py/x", data=b""),)},
         {"files": (File(name="a", data=b"x" * ((1 << 20) - 1)),), "limits": Limits(disk_mb=1)},
         {"files": tuple(File(name=f"d{n}/a", data=b"") for n in range(8)), "limits": Limits(disk_files=16)},
         {"limits": Limits(memory_mb=10**18)},

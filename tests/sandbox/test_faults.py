@@ -84,6 +84,23 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
         result.cancel()
 
 
+async def test_language_is_offered_although_the_zygote_dies_during_its_self_test(tmp_path: Path) -> None:
+    known = languages.load()
+    slow = msgspec.structs.replace(known["bash"].self_test, source="sleep 1\necho ok", stdout="ok\n")
+    bash = msgspec.structs.replace(known["bash"], self_test=slow, slow_start=True)
+    file = tmp_path / "languages.yaml"
+    file.write_bytes(msgspec.json.encode({"python": known["python"], "bash": bash}))
+    async with private_daemon(slots=2, file=file) as daemon, connect(daemon.socket) as connection:
+        require_tier(state := await connection.ready())
+        if state.tier is Tier.C:
+            pytest.skip("tier C runs Python only")
+        while not (await connection.fetch_state()).running:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
+        os.kill(zygote(connection.daemon_pid), signal.SIGKILL)
+        state = await connection.checked_state()
+        assert (state.missing, [each.name for each in state.languages]) == ({}, ["python", "bash"])
+
+
 async def test_cgroups_do_not_outlive_a_daemon_that_dies_after_its_zygote() -> None:
     """The kernel closes the descriptors of a killed daemon one after the other, so the zygote may end first."""
     async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as connection:

@@ -15,7 +15,7 @@ from jobyard.sandbox.protocol import Limits, RunFinished, RunRequest, RunVerdict
 
 NORMAL = RunRequest(id=0, language="python", source=b"print(sum(range(1000)))\n")
 BOMBS = [attack for attack in ATTACKS if attack.number in {1, 3}]
-RUNS = 25
+RUNS = 15
 ROUNDS = 8
 
 

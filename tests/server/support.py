@@ -11,7 +11,8 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from tests.servers import Certificate
 from tests.support import eventually
 
 from jobyard.config.sections import ServerSection
@@ -51,7 +52,7 @@ class ApiServer:
             self.tokens, Sessions(store, self.tokens), settings
         )
         self.dependencies = Dependencies(store, job_factory or JobFactory(), self.authenticator, settings)
-        self.app: FastAPI = create_app(self.dependencies, routes, self.dependencies.lifespan)
+        self.app: Starlette = create_app(self.dependencies, routes, self.dependencies.lifespan)
 
     async def token(self, role: str = "admin", **scope: Any) -> str:
         same = sum(info.role == role for info in await self.tokens.list())
@@ -73,16 +74,20 @@ async def announce_languages(store: Store, *names: str) -> None:
 
 
 @asynccontextmanager
-async def serving(app: Any, limits: ConnectionLimits | None = None) -> AsyncIterator[str]:
-    """A real server on a free port. Yields its URL."""
+async def serving(
+    app: Any, limits: ConnectionLimits | None = None, certificate: Certificate | None = None
+) -> AsyncIterator[str]:
+    """A real server on a free port, with TLS if there is a certificate. Yields its URL."""
     options = uvicorn_options(limits or ConnectionLimits())
+    if certificate is not None:
+        options |= {"ssl_certfile": str(certificate.chain), "ssl_keyfile": str(certificate.key)}
     config = uvicorn.Config(SecurityMiddleware(app), host="127.0.0.1", port=0, loop="none", **options)
     server = UvicornServer(config)
     listener = socket.create_server(("127.0.0.1", 0))
     task = asyncio.ensure_future(server.serve([listener]))
     try:
         await eventually(lambda: server.started or task.done())
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{'http' if certificate is None else 'https'}://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await task

@@ -34,6 +34,10 @@ async def test_invalid_authorization_header_is_unauthorized(api: ApiServer, head
     async with api.client() as client:
         response = await client.get("/v1/me", headers={"Authorization": header.format(text)})
     assert response.status_code == 401
+    is_bearer = header.startswith("Bearer")
+    assert response.json()["code"] == ("invalid_token" if is_bearer else "no_token")
+    assert ("invalid_token" in response.headers["www-authenticate"]) is is_bearer
+    assert ("no Bearer scheme" in response.json()["detail"]) is not is_bearer
 
 
 async def test_token_in_the_url_is_ignored(api: ApiServer) -> None:

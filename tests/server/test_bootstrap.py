@@ -95,6 +95,31 @@ async def test_other_addresses_require_a_token(yard: Jobyard) -> None:
             await bootstrap_access(yard.store, listener, SETTINGS, insecure=True)
 
 
+async def test_a_given_admin_token_is_created_once(yard: Jobyard) -> None:
+    text = "jy_0123456789ab_" + "s" * 43
+    with listening(ANY) as listener:
+        for _ in range(2):
+            made = await bootstrap_access(yard.store, listener, SETTINGS, insecure=False, admin_token=text)
+            assert (made.is_open, made.first_token) == (False, None)
+        [token] = await Tokens(yard.store).list()
+        assert (token.id, token.name, token.role) == ("0123456789ab", "bootstrap", "admin")
+        principal = await Tokens(yard.store).authenticate(text)
+        assert principal is not None
+        [written] = await Audit(yard.store).read()
+        assert (written.action, written.target) == ("token.create", token.id)
+        assert "s" * 43 not in str(written)
+        await Tokens(yard.store).create("other", "admin")
+        assert await Tokens(yard.store).revoke(token.id)
+        await bootstrap_access(yard.store, listener, SETTINGS, insecure=False, admin_token=text)
+        assert [each.name for each in await Tokens(yard.store).list()] == ["other"]  # a revoked token stays revoked
+
+
+async def test_a_given_text_that_is_not_a_token_is_rejected_without_showing_it(yard: Jobyard) -> None:
+    with listening() as listener, pytest.raises(ConfigurationError, match="JOBYARD_ADMIN_TOKEN") as caught:
+        await bootstrap_access(yard.store, listener, SETTINGS, insecure=False, admin_token="my-own-secret")
+    assert "my-own-secret" not in str(caught.value)
+
+
 async def test_insecure_is_open_on_loopback_only(yard: Jobyard) -> None:
     with listening() as listener:
         made = await bootstrap_access(yard.store, listener, SETTINGS, insecure=True)

@@ -242,7 +242,8 @@ async def test_languages_of_live_workers(api: ApiServer) -> None:
     async with api.client("viewer") as client:
         items = (await client.get("/languages")).json()["items"]
     assert [item["name"] for item in items] == ["c", "python"]
-    assert items[0] == {"name": "c", "version": "1.0", "compiled": False, "tier": "A"}
+    facts = {"name": "c", "version": "1.0", "compiled": False, "tier": "A"}
+    assert items[0] == facts | {"extensions": [], "compile_options": [], "example": ""}
 
 
 # Scopes

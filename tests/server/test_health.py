@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +17,7 @@ from tests.support import Watched, eventually
 from jobyard import Context, Jobyard
 from jobyard.api.schemas.events import HealthView
 from jobyard.config.store_factory import make_store
-from jobyard.errors import StoreUnavailable
+from jobyard.errors import StoreFull, StoreUnavailable
 from jobyard.observability.metrics import Metrics
 from jobyard.operations.health import CACHE_SECONDS, CLAIM_SECONDS, MIGRATIONS_AGAIN_SECONDS, STORE_SECONDS, Health
 from jobyard.ports.clock import SystemClock
@@ -155,6 +157,36 @@ async def test_worker_without_claims_is_not_ready(store: Watched) -> None:
     assert (await watch.ready()).status == "ok"
     worker.running, worker.quiet = 0, True  # quiet, so it does not claim
     assert (await watch.ready()).status == "ok"
+
+
+async def test_a_locked_store_is_named_as_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", 0.2)
+    store, now, worker = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now(), WorkerStatus()
+    await store.open()
+    watch = Health(store, lambda: False, worker, now)
+    assert failed(await watch.ready()) == ["claiming"]  # it has not begun, and the store can be written
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            status = await watch.ready()
+            assert failed(status) == ["claiming", "writes"]
+            assert status.reason.startswith("The store is locked: another process has held its lock")
+        other.execute("ROLLBACK")
+    worker.last_exchange = now.seconds
+    assert (await watch.ready()).status == "ok"
+    await store.close()
+
+
+async def test_a_store_that_rejects_writes_is_named_as_the_cause(store: Watched) -> None:
+    watch = Health(store.as_store(), lambda: False, WorkerStatus())
+
+    async def put(*_: object, **__: object) -> None:
+        raise StoreFull("secret-host is full")
+
+    store.put = put  # type: ignore[attr-defined]
+    status = await watch.ready()
+    assert failed(status) == ["claiming", "writes"]
+    assert status.reason == "The store accepts no writes (store_full)."
 
 
 async def test_missing_heartbeats_are_not_ready() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 from tests.server.support import ApiServer, announce_languages, api_server, ids
+from tests.server.workflow_support import EXECUTE
 
 from jobyard.server.routes.table import ALL_ROUTES
 
@@ -19,6 +20,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "/v1/jobs/batch": {"jobs": [{"kind": "a"}, {"kind": "b"}]},
     "/execute": {"language": "python", "source_code": "print(1)"},
     "/execute/batch": {"language": "python", "source_code": "print(1)", "inputs": ["1"]},
+    "/execute/many": {"programs": [{"language": "python", "source_code": "print(1)"}]},
     "/v1/schedules": SCHEDULE,
     "/v1/schedules/nightly/run": {},
 }
@@ -69,7 +71,9 @@ async def test_every_request_that_makes_something_takes_a_key(api: ApiServer) ->
         if any(each["name"] == "Idempotency-Key" for each in operations.get("post", {}).get("parameters", ()))
     }
     assert takes <= made
-    assert takes == {*REQUESTS, "/v1/tokens", "/v1/schedules/{schedule}/run"} - {"/v1/schedules/nightly/run"}
+    others = {"/v1/tokens", "/v1/schedules/{schedule}/run", "/v1/jobs/{id}/clone", "/v1/operations", EXECUTE}
+    of_programs = {"/jobs/{job_id}/input", "/jobs/{job_id}/signal"}
+    assert takes == {*REQUESTS, *others, *of_programs} - {"/v1/schedules/nightly/run"}
 
 
 async def test_secret_is_neither_stored_nor_repeated(api: ApiServer) -> None:

@@ -15,6 +15,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.domain.outcome import Failed, Park
 from jobyard.operations.audit import Audit
 from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.server.pagination import encode_page_token
 
 
 @pytest.fixture
@@ -103,7 +104,8 @@ async def test_bulk_by_ids_in_pages_reports_each_once(api: ApiServer, role: str)
         assert steps == 3
         changed = [made[0], *made[2:]]
         assert totals == {"changed_ids": changed, "unchanged_ids": [made[1]], "not_found_ids": ["nobody", "none"]}
-        assert (await client.post("/v1/jobs/actions", json={**order, "page_token": "YTk5"})).status_code == 422
+        order["page_token"] = encode_page_token("99", "/v1/jobs/actions\nby ids")
+        assert (await client.post("/v1/jobs/actions", json=order)).json()["code"] == "bad_page_token"
 
 
 @pytest.mark.parametrize("choice", [{}, {"filter": {}}, {"ids": [], "filter": {"queue": "a"}}])
@@ -163,7 +165,7 @@ async def test_queues(api: ApiServer) -> None:
         assert (kept["keep_completed"], kept["max_waiting"], kept["max_running"]) == (7, 9, 3)
         lifted = (await client.patch("/v1/queues/mail", json={"max_running": None})).json()["settings"]
         assert (lifted["max_waiting"], lifted["max_running"]) == (9, None)
-        for name in ("keep_completed", "keep_failed", "keep_seconds"):
+        for name in ("keep_completed", "keep_failed", "keep_completed_seconds", "keep_failed_seconds", "keep_at_most"):
             assert (await admin.patch("/v1/queues/mail", json={name: None})).status_code == 422
         await submit_job(client, queue="mail")
         assert (await client.post("/v1/queues/mail/pause")).json()["paused"] is True

@@ -190,8 +190,8 @@ async def test_rejected_batch_does_not_use_its_key(api: ApiServer) -> None:
         headers = {"Idempotency-Key": "b"}
         refused = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a"}]}, headers=headers)
         assert refused.json()["refused"] == 1
-        mended = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a", "queue": "mail"}]}, headers=headers)
-        assert mended.json()["accepted"] == 1
+        repaired = await client.post("/v1/jobs/batch", json={"jobs": [{"kind": "a", "queue": "mail"}]}, headers=headers)
+        assert repaired.json()["accepted"] == 1
 
 
 async def test_long_poll_returns_when_the_job_ends(api: ApiServer) -> None:

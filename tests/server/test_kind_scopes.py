@@ -136,6 +136,9 @@ async def test_programs_are_submitted_through_their_own_route(role: str, has_app
         refused = (await client.post("/v1/jobs", json=job)).json()
         assert (refused["status"], refused["code"], refused["errors"][0]["pointer"]) == (422, "bad_option", "/kind")
         assert "POST /execute" in refused["detail"]
+        # A webhook would deliver the result of any program, whoever submitted that one.
+        webhook = await client.post("/v1/jobs", json={"kind": "execution-webhook", "queue": "webhooks"})
+        assert (webhook.status_code, webhook.json()["errors"][0]["pointer"]) == (422, "/kind")
         [item] = (await client.post("/v1/jobs/batch", json={"jobs": [job]})).json()["items"]
         assert (item["status"], item["errors"][0]["pointer"]) == (422, "/jobs/0/kind")
         assert (await operator.post("/v1/schedules", json=NIGHTLY)).status_code == 201

@@ -42,7 +42,7 @@ async def test_login_form_works_without_scripts(api: ApiServer) -> None:
 async def test_session_has_the_permissions_of_the_token(api: ApiServer) -> None:
     async with api.client() as client:
         response = await logged_in(api, client, "operator")
-        assert (response.status_code, response.headers["location"]) == (303, "/login")
+        assert (response.status_code, response.headers["location"]) == (303, "/")
         assert (await client.get("/v1/me")).json()["role"] == "operator"
         assert "a operator" in (await client.get("/login")).text
 

@@ -15,6 +15,8 @@ from jobyard import Context, Jobyard
 from jobyard.app.declarations import job_factory
 from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
+from jobyard.server.pagination import encode_page_token
+from jobyard.server.route import Route
 from jobyard.server.routes.table import ALL_ROUTES
 from jobyard.stores.memory import MemoryStore
 
@@ -70,6 +72,51 @@ def refused(response: httpx.Response, status: int, code: str, pointer: str | Non
 )
 async def test_invalid_fields_have_pointers(client: httpx.AsyncClient, body: dict[str, Any], pointer: str) -> None:
     refused(await client.post("/v1/jobs", json=body), 422, "bad_input", pointer)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointers"),
+    [
+        ("/v1/jobs", {"kind": 1, "priority": "high", "qeue": "b"}, ["/kind", "/priority", "/qeue"]),
+        ("/v1/jobs", {"priority": 1.5, "tags": ["a", 2, 3]}, ["/priority", "/tags/1", "/tags/2", "/kind"]),
+        ("/v1/jobs", {"kind": "a", "unique": {"key": 1, "scope": "x"}, "run_at": "x"},
+         ["/unique/key", "/unique/scope", "/run_at"]),
+        ("/v1/jobs", {"kind": "", "backoff": {"type": "fixed", "seconds": -1, "x": 1}}, ["/kind", "/backoff/seconds"]),
+        ("/v1/jobs/batch", {"jobs": [{"kind": 1}, {"kind": "a"}, {"kind": "a", "queue": 2, "x": 3}], "y": 1},
+         ["/jobs/0/kind", "/jobs/2/queue", "/jobs/2/x", "/y"]),
+        ("/v1/jobs/batch", {"jobs": [{}] * 1000}, [f"/jobs/{number}/kind" for number in range(20)]),
+        ("/v1/tokens", {"name": "", "role": "king"}, ["/name", "/role"]),
+    ],
+    ids=lambda value: str(value)[:60],
+)  # fmt: skip
+async def test_each_invalid_field_has_a_pointer(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], pointers: list[str]
+) -> None:
+    response = await client.post(path, json=body)
+    refused(response, 422, "bad_input")
+    errors = response.json()["errors"]
+    assert [error["pointer"] for error in errors] == pointers
+    assert all(error["detail"] for error in errors)
+    assert errors[0]["detail"] in response.json()["detail"]
+
+
+WITHOUT_BODY = [
+    route
+    for routes in ALL_ROUTES
+    for route in routes.all
+    if route.method != "GET" and route.path.startswith("/v1/") and route.body is None
+]
+
+
+@pytest.mark.parametrize("route", WITHOUT_BODY, ids=lambda route: f"{route.method} {route.path}")
+async def test_a_route_without_a_body_rejects_fields(client: httpx.AsyncClient, route: Route) -> None:
+    path = route.path.replace("{", "").replace("}", "")
+    given = await client.request(route.method, path, json={"delay_seconds": 60})
+    refused(given, 422, "bad_input", "/delay_seconds")
+    refused(await client.request(route.method, path, content=b"now"), 400, "not_json")
+    for empty in (b"", b"{}", b" "):
+        response = await client.request(route.method, path, content=empty)
+        assert response.json()["code"] not in ("bad_input", "not_json") if response.content else True
 
 
 @pytest.mark.parametrize(
@@ -203,7 +250,7 @@ async def test_body_too_large(client: httpx.AsyncClient) -> None:
         ({"qeue": "a"}, "qeue"),
         ({"queue": ["a", "b"]}, "queue"),
         ({"page_token": "nonsense"}, "page_token"),
-        ({"page_token": "YXh5eg"}, "page_token"),
+        ({"page_token": encode_page_token("xyz", "/v1/jobs\n")}, "page_token"),
         ({"page_token": "é"}, "page_token"),
     ],
     ids=str,
@@ -249,7 +296,7 @@ async def test_optional_body_may_be_empty(headers: dict[str, str]) -> None:
 
 
 async def test_not_found_and_method_not_allowed(client: httpx.AsyncClient) -> None:
-    refused(await client.get("/v1/nothing"), 404, "no_such_page")
+    refused(await client.get("/v1/nothing"), 404, "not_found")
     refused(await client.put("/v1/jobs", json={}), 405, "no_such_method")
     refused(await client.get("/v1/jobs/nobody"), 404, "job_not_found")
     refused(await client.get("/v1/jobs/nobody/explain"), 404, "job_not_found")
@@ -299,3 +346,39 @@ async def test_encoded_body_is_rejected(client: httpx.AsyncClient) -> None:
 async def test_query_errors_name_the_parameter(client: httpx.AsyncClient) -> None:
     refused(await client.get("/v1/jobs", params={"state": ["PENDING", "SOON"]}), 422, "bad_input", "state")
     assert (await client.get("/v1/jobs", params={"page_token": ""})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/v1/jobs?pagesize=3", 'Unknown query parameter pagesize. Did you mean "page_size"?'),
+        ("/v1/me?pagesize=3", "Unknown query parameter pagesize."),
+    ],
+)
+async def test_unknown_query_parameters_get_a_suggestion(client: httpx.AsyncClient, path: str, detail: str) -> None:
+    response = await client.get(path)
+    refused(response, 422, "bad_input", "pagesize")
+    assert response.json()["detail"] == detail
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer", "meant"),
+    [
+        ("/v1/jobs", {"kind": "a", "prority": 1}, "/prority", "priority"),
+        ("/v1/jobs", {"kind": "a", "delay": 1}, "/delay", "delay_seconds"),
+        (
+            "/v1/jobs/batch",
+            {"jobs": [{"kind": "a"}, {"kind": "a", "timeout": 1}]},
+            "/jobs/1/timeout",
+            "timeout_seconds",
+        ),
+        ("/v1/schedules", {"name": "a", "expression": "@daily", "kind": "a", "tz": "UTC"}, "/tz", "timezone"),
+        ("/execute", {"language": "python", "source_code": "1", "limits": {"time": 1}}, "/limits/time", "time_seconds"),
+    ],
+)
+async def test_unknown_fields_get_a_suggestion(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], pointer: str, meant: str
+) -> None:
+    response = await client.post(path, json=body)
+    refused(response, 422, "bad_input", pointer)
+    assert response.json()["detail"] == f'Unknown field {pointer.rpartition("/")[2]}. Did you mean "{meant}"?'

@@ -37,6 +37,7 @@ TABLE = {
     "GET /v1/jobs": Row(ALL),
     "GET /v1/jobs/{id}": Row(ALL),
     "GET /v1/jobs/{id}/explain": Row(ALL),
+    "GET /v1/jobs/{id}/history": Row(ALL),
     "POST /v1/jobs/{id}/cancel": Row(SUBMITTERS),
     "POST /v1/jobs/{id}/retry": Row(OPERATORS),
     "POST /v1/jobs/{id}/run-now": Row(OPERATORS),
@@ -46,6 +47,21 @@ TABLE = {
     "POST /v1/jobs/actions": Row(SUBMITTERS, {"action": "cancel", "ids": ["a"]}),
     "GET /v1/dead-letters": Row(ALL),
     "POST /v1/dead-letters/redrive": Row(OPERATORS, {"ids": ["a"]}),
+    "GET /v1/jobs/counts": Row(ALL),
+    "POST /v1/jobs/{id}/clone": Row(OPERATORS, {}),
+    "GET /v1/dead-letters/groups": Row(ALL),
+    "GET /v1/operations": Row(WATCHERS),
+    "POST /v1/operations": Row(OPERATORS, {"action": "cancel", "ids": ["a"]}),
+    "GET /v1/operations/{operation_id}": Row(WATCHERS),
+    "POST /v1/operations/{operation_id}/cancel": Row(OPERATORS),
+    "GET /v1/configuration": Row(ADMINS),
+    "GET /login/{code}": Row(frozenset()),
+    "GET /": Row(ANYBODY),
+    "GET /assets/{hash}/{name}": Row(ANYBODY),
+    "GET /assets/{hash}/pages/{name}": Row(ANYBODY),
+    "GET /v1/overview": Row(WATCHERS),
+    "GET /v1/charts": Row(WATCHERS),
+    "GET /v1/queues/{queue}/line": Row(WATCHERS),
     "GET /v1/queues": Row(WATCHERS),
     "GET /v1/queues/{queue}": Row(WATCHERS),
     "PATCH /v1/queues/{queue}": Row(OPERATORS, {}),
@@ -74,8 +90,21 @@ TABLE = {
     "POST /v1/workers/{id}/quiet": Row(OPERATORS),
     "POST /v1/workers/{id}/stop": Row(OPERATORS),
     "GET /v1/kinds": Row(ALL),
+    "GET /api/v2/jobs/running": Row(WATCHERS),
+    "GET /api/v2/workflows": Row(ALL),
+    "POST /api/v2/workflows/execute": Row(SUBMITTERS, {"workflow_id": "scan"}),
+    "GET /api/v2/workflows/{id}": Row(ALL),
+    "POST /api/v2/workflows/{id}/cancel": Row(SUBMITTERS),
+    "GET /v1/runners/jobs": Row(WATCHERS),
+    "GET /v1/runners/jobs/{job_id}": Row(WATCHERS),
+    "POST /v1/runners/jobs/requeue": Row(OPERATORS, {"repo": "acme/shop", "job_id": 1}),
+    "GET /v1/runners/pods": Row(WATCHERS),
+    "GET /v1/runners/orgs": Row(WATCHERS),
     "POST /execute": Row(SUBMITTERS, {"language": "python", "source_code": "1"}),
     "POST /execute/batch": Row(SUBMITTERS, {"language": "python", "source_code": "1", "inputs": [""]}),
+    "POST /execute/many": Row(SUBMITTERS, {"programs": [{"language": "python", "source_code": "1"}]}),
+    "POST /jobs/{job_id}/input": Row(SUBMITTERS, {"text": "a"}),
+    "POST /jobs/{job_id}/signal": Row(SUBMITTERS, {"signal": "INT"}),
     "GET /jobs/{job_id}": Row(ALL),
     "GET /jobs/{job_id}/output": Row(ALL),
     "GET /languages": Row(ALL),
@@ -87,6 +116,8 @@ TABLE = {
     "DELETE /v1/tokens/{token_id}": Row(ADMINS),
     "POST /v1/tokens/{token_id}/rotate": Row(ADMINS, {}),
     "GET /v1/audit": Row(ADMINS),
+    "POST /runners/{runner}/configuration": Row(ANYBODY),  # so is the token of the runner
+    "POST /webhooks/github": Row(ANYBODY),  # its signature is checked instead; runners are not configured here
     "GET /openapi.json": Row(ANYBODY),
     "GET /docs": Row(ANYBODY),
     "GET /docs/docs.js": Row(ANYBODY),
@@ -143,12 +174,13 @@ async def test_roles_of_a_route(api: ApiServer, name: str) -> None:
         for who in sorted(ANYBODY):
             headers = {} if who == "nobody" else {"Authorization": f"Bearer {await api.token(who)}"}
             [job] = await api.store.insert([new(queue="mail", group="acme")])
-            names = {"queue": "mail", "group": "acme", "token_id": "x", "worker": "x", "schedule": "x"}
+            names = {"queue": "mail", "group": "acme", "token_id": "x", "worker": "x", "schedule": "x", "runner": "x"}
+            names |= {"operation_id": "x", "code": "x", "hash": "x", "name": "x"}
             path = route.path.format(id=job.id, job_id=job.id, **names)
             async with httpx.AsyncClient(base_url=url, headers=headers) as client:
                 answered = await status(client, route, path, row.body)
             if answered == 401:
-                assert who == "nobody"
+                assert who == "nobody" or "code" in route.path  # the link itself is the secret
             elif answered != 403:
                 assert answered < 500
                 authenticate.add(who)

@@ -17,7 +17,7 @@ from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.schedule_store import Tick
-from jobyard.server.pagination import decode_page_token
+from jobyard.server.pagination import decode_page_token, encode_page_token
 
 NIGHTLY = {
     "name": "nightly",
@@ -89,7 +89,8 @@ async def test_schedule_history(api: ApiServer) -> None:
         assert (instant(last["at"]), last["count"], last["is_pruned"]) == (at, 1, False)
         jobs = (await api.store.find(Filter(tag=f"{TAG}nightly"))).jobs
         assert last["job_id"] in [job.id for job in jobs]
-        wrong = await client.get("/v1/schedules/nightly/history", params={"page_token": "YWFiYw"})
+        not_a_time = str(encode_page_token("abc", "/v1/schedules/{schedule}/history\nnightly\n"))
+        wrong = await client.get("/v1/schedules/nightly/history", params={"page_token": not_a_time})
         assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_page_token")
 
 
@@ -178,7 +179,7 @@ async def test_page_token_leaks_no_schedule_name(api: ApiServer) -> None:
             await add(client, name=f"s{number}", queue="mail" if number in (1, 4, 5) else "hidden")
     schedule_tokens: list[str] = []
     assert await names(api, "viewer", queues=("mail",), tokens=schedule_tokens) == ["s1", "s4", "s5"]
-    assert [decode_page_token(each) for each in schedule_tokens] == ["s4"]
+    assert [decode_page_token(each, "/v1/schedules\n") for each in schedule_tokens] == ["s4"]
     assert await names(api, "viewer") == [f"s{number}" for number in range(9)]
 
 

@@ -12,6 +12,7 @@ from tests.server.support import ApiServer, api_server, ids, serving, submit_job
 from tests.support import eventually
 
 from jobyard.ports.schedule_store import WorkerInfo
+from jobyard.server.pagination import encode_page_token
 
 SCOPES: list[dict[str, Any]] = [
     {"queues": ["mine"]},
@@ -62,7 +63,8 @@ async def test_jobs_of_several_queues_are_paged_newest_first(api: ApiServer) -> 
         for size in (1, 2, 7, 50):
             assert await ids(viewer, page_size=size) == made[::-1]
         assert await ids(viewer, queue="b", page_size=2) == await ids(operator, queue="b")
-        assert (await viewer.get("/v1/jobs", params={"page_token": "YVsiIl0"})).json()["code"] == "bad_page_token"
+        of_one_queue = {"page_token": str(encode_page_token('[""]', "/v1/jobs\n"))}
+        assert (await viewer.get("/v1/jobs", params=of_one_queue)).json()["code"] == "bad_page_token"
     async with api.client("operator", queues=queues, groups=["g", "h"]) as confined:
         order = {"action": "cancel", "filter": {"state": ["PENDING"]}, "limit": 5}
         changed = 0
@@ -166,6 +168,35 @@ async def test_rates_are_limited_to_queues_in_scope(api: ApiServer) -> None:
         assert (await viewer.get("/v1/queues/mine")).json()["finished_per_minute"] == 10
         assert (await operator.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == rates
         assert (await viewer.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == {"mine": 5}
+
+
+@pytest.mark.parametrize("scope", [{"queues": ["mine"]}, {"groups": ["mine"]}, {"kinds": ["mail"]}], ids=str)
+async def test_the_kinds_of_a_worker_are_not_shown_to_restricted_tokens(api: ApiServer, scope: dict[str, Any]) -> None:
+    worker = WorkerInfo(id="w", host="h", pid=1, queues=("mine",), concurrency=1, kinds=("mail", "secret"))
+    await api.store.heartbeat(worker, 60)
+    async with api.client("viewer") as everything, api.client("viewer", **scope) as viewer:
+        assert (await everything.get("/v1/workers")).json()["items"][0]["kinds"] == ["mail", "secret"]
+        assert "secret" not in (await viewer.get("/v1/workers")).text
+
+
+@pytest.mark.parametrize("queues", [(), ("theirs", "mine")], ids=["all queues", "two queues"])
+async def test_a_shared_worker_shows_only_what_is_in_scope(api: ApiServer, queues: tuple[str, ...]) -> None:
+    shared = WorkerInfo(id="a", host="h", pid=1, queues=queues, concurrency=4, running=3, completed=99)
+    own = WorkerInfo(id="b", host="h", pid=2, queues=("mine",), concurrency=4, running=2, completed=5)
+    for worker in (shared, own):
+        await api.store.heartbeat(worker, 60)
+    shown = ("queues", "running", "completed")
+
+    async def workers(client: Any) -> list[list[Any]]:
+        found = sorted((await client.get("/v1/workers")).json()["items"], key=lambda worker: str(worker["id"]))
+        return [[worker[name] for name in shown] for worker in found]
+
+    async with api.client("operator") as operator, api.client("viewer", queues=("mine", "other")) as viewer:
+        assert await workers(operator) == [[list(queues), 3, 99], [["mine"], 2, 5]]
+        of_shared = [["mine"] if queues else ["mine", "other"], None, None]
+        assert await workers(viewer) == [of_shared, [["mine"], 2, 5]]
+    async with api.client("viewer", queues=("mine",), kinds=("mail",)) as viewer:
+        assert await workers(viewer) == [[["mine"], None, None], [["mine"], None, None]]
 
 
 COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled", "finished_per_minute")

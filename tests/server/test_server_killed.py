@@ -25,7 +25,7 @@ from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
 
 CONNECTIONS = 64
-REQUESTS = size(3_000, 10_000)
+REQUESTS = size(1_000, 10_000)
 KEYS = 300
 KILLS = size(3, 5)
 

@@ -12,11 +12,19 @@ PACKAGES = {
     "postgres": "postgresql",
     "pgbouncer": "pgbouncer",
     "chromium": "chromium",
+    "curl": "curl",
+    "jq": "jq",
+    # Languages of the sandbox; larger ones (Java, Go, Rust, R) are tested where they are installed.
+    "lua5.4": "lua5.4",
+    "php": "php-cli",
+    "ruby": "ruby",
+    "sqlite3": "sqlite3",
+    "tsc": "node-typescript",
 }
 
 
 class Absent(Exception):
-    """A server, or the browser, is not installed here."""
+    """A program that tests need is not installed here."""
 
     def __init__(self, program: str) -> None:
         super().__init__(

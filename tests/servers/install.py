@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import github_descriptions
 from tests.servers.absent import PACKAGES, find
 
 # Asked by Debian's packages before they start what they install; 101 is "no".
@@ -17,13 +18,21 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def main() -> int:
-    missing = [package for program, package in PACKAGES.items() if find(program) is None]
+    install_packages([package for program, package in PACKAGES.items() if find(program) is None])
+    # On its own: a machine whose packages lack npm still gets the servers.
+    install_packages([] if find("npm") else ["npm"])
+    if github_descriptions.missing():
+        github_descriptions.install()
+    return 0  # the tests themselves say what a missing program means: a failure in CI, a skip elsewhere
+
+
+def install_packages(missing: list[str]) -> None:
     if not missing:
-        return 0
+        return
     words = f"apt-get install {' '.join(missing)}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"Some tests need programs that are not installed; to run them: {words}", file=sys.stderr)
-        return 0
+        return
     print(f"Installing for the tests: {words}", flush=True)
     with nothing_starts():
         done = _apt("install", "--yes", "--no-install-recommends", *missing)
@@ -32,7 +41,6 @@ def main() -> int:
             done = _apt("install", "--yes", "--no-install-recommends", *missing)
     if done.returncode != 0:
         print(f"{words} failed; their tests cannot run:\n{done.stdout}{done.stderr}", file=sys.stderr)
-    return 0  # the tests themselves say what a missing program means: a failure in CI, a skip elsewhere
 
 
 @contextmanager

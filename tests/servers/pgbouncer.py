@@ -1,4 +1,4 @@
-"""A private PgBouncer in transaction mode: each transaction may meet another session of the server."""
+"""A private PgBouncer. In transaction mode each transaction may meet another session of the server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from tests.servers.process import Server
 
 # Few sessions for many clients, so that what a session remembers is soon missed.
 SESSIONS = 4
+# Of the whole state of a session, plans are kept; DISCARD ALL would drop them.
+RESET = (
+    "CLOSE ALL; RESET ALL; DEALLOCATE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
+)
 
 
 class PgBouncer(Server):
     name: ClassVar[str] = "pgbouncer"
 
-    def __init__(self, postgres_url: str, *, sessions: int = SESSIONS) -> None:
+    def __init__(self, postgres_url: str, *, sessions: int = SESSIONS, mode: str = "transaction") -> None:
         self._program = need(self.name)
         super().__init__(user=system_user())
         self._to = urlsplit(postgres_url)
         self._sessions = sessions
+        self._mode = mode
 
     @property
     def url(self) -> str:
@@ -35,9 +40,11 @@ class PgBouncer(Server):
             "[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
             f"auth_type = trust\nauth_file = {users}\nadmin_users = {self._to.username}\n"
-            f"pool_mode = transaction\ndefault_pool_size = {self._sessions}\nmax_client_conn = 500\n"
+            f"pool_mode = {self._mode}\ndefault_pool_size = {self._sessions}\nmax_client_conn = 500\n"
+            f"server_reset_query = {RESET}\n"
             # A killed server is tried again soon, and a client that the network forgot gives its session back.
-            "server_login_retry = 1\nidle_transaction_timeout = 2\nlog_connections = 0\nlog_disconnections = 0\n"
+            f"server_login_retry = 1\nidle_transaction_timeout = {2 if self._mode == 'transaction' else 0}\n"
+            "log_connections = 0\nlog_disconnections = 0\n"
         )
         give(self.folder)
         return [str(self._program), str(settings)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import pwd
@@ -15,7 +14,7 @@ from typing import ClassVar
 from tests.servers.absent import need
 from tests.servers.certificate import Certificate
 from tests.servers.family import Family
-from tests.servers.folders import new_folder
+from tests.servers.folders import locked, run_folder
 from tests.servers.process import Server
 
 OWNER = "postgres"
@@ -134,14 +133,29 @@ def give(folder: Path) -> None:
 @functools.cache
 def _template() -> Path:
     """Made once per test run: it takes a second or two."""
-    folder = new_folder("template")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    data = folder / "data"
-    data.mkdir(mode=0o700)
-    give(data)
-    initdb = program("initdb")
-    words = [initdb, "-D", data, "-U", OWNER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-    _as_owner([str(word) for word in words])
+    folder = run_folder()
+    data = folder / "postgres-template"
+    with locked(folder / "postgres-template.lock"):
+        if not data.exists():
+            making = folder / "postgres-template-new"
+            shutil.rmtree(making, ignore_errors=True)  # of a part that was killed
+            making.mkdir(mode=0o700)
+            give(making)
+            words = [
+                program("initdb"),
+                "-D",
+                making,
+                "-U",
+                OWNER,
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "--no-sync",
+            ]
+            _as_owner([str(word) for word in words])
+            making.rename(data)
     return data
 
 

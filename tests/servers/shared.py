@@ -38,6 +38,12 @@ def pgbouncer_url() -> str:
     return given or _start(lambda: PgBouncer(postgres_url()))
 
 
+@functools.cache
+def warm_sessions_url() -> str:
+    """Sessions that later connections use again, one at a time: they have planned most statements already."""
+    return _start(lambda: PgBouncer(postgres_url(), sessions=200, mode="session"))
+
+
 def stop_all() -> None:
     while _started:
         _started.pop().close()

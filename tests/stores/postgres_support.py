@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 import asyncpg
 import pytest
 from tests.servers import shared
+from tests.servers.schema import reused_schema
 from tests.support import eventually
 
 from jobyard.domain.lease import Lease
@@ -18,6 +21,13 @@ from jobyard.domain.state import Settlement, judge
 from jobyard.ports.job_store import Exchange
 from jobyard.ports.store import Store
 from jobyard.stores.postgres import PostgresStore
+
+
+def warm_processes(module: str) -> ForkServerContext:
+    """Processes forked from one that has loaded the module: loading it is most of what a new one does."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "jobyard.stores.postgres", module])
+    return context
 
 
 @asynccontextmanager
@@ -44,6 +54,13 @@ async def opened(url: str, schema: str, **options: Any) -> AsyncIterator[Postgre
 @pytest.fixture
 async def schema(postgres_url: str) -> AsyncIterator[str]:
     async with new_schema(postgres_url) as schema:
+        yield schema
+
+
+@pytest.fixture
+def used_schema(postgres_url: str) -> Iterator[str]:
+    """Empty; earlier tests have used its tables."""
+    with reused_schema(postgres_url) as schema:
         yield schema
 
 

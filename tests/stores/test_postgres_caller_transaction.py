@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from tests.conformance.support import new
-from tests.stores.postgres_support import done, exchange, new_schema, opened
+from tests.stores.postgres_support import done, exchange, new_schema, opened, used_schema
 
 from jobyard.domain.job import QueueSettings, State, Unique
 from jobyard.domain.lease import Lease
@@ -19,11 +19,15 @@ from jobyard.domain.outcome import Failed, Release, Snooze
 from jobyard.errors import BadInput, LeaseLost, NotPossible, QueueFull, StoreUnavailable
 from jobyard.stores.postgres import PostgresStore
 
+__all__ = ["used_schema"]
+
 
 @pytest.fixture(params=["direct", "pooled"])
-async def store(request: pytest.FixtureRequest, postgres_url: str, pgbouncer_url: str) -> AsyncIterator[PostgresStore]:
+async def store(
+    request: pytest.FixtureRequest, postgres_url: str, pgbouncer_url: str, used_schema: str
+) -> AsyncIterator[PostgresStore]:
     url = pgbouncer_url if request.param == "pooled" else postgres_url
-    async with new_schema(postgres_url) as schema, opened(url, schema, pooled=request.param == "pooled") as store:
+    async with opened(url, used_schema, pooled=request.param == "pooled") as store:
         yield store
         assert await store.audit() == []
 
@@ -176,7 +180,7 @@ async def test_a_settlement_counts_only_with_the_commit(store: PostgresStore, co
 
 
 async def test_a_private_payload_is_erased_on_completion(store: PostgresStore, connection: Any) -> None:
-    await store.configure("default", QueueSettings(keep_completed=10))
+    await store.configure("default", QueueSettings(keep_completed=10, keep_completed_seconds=0))
     good, bad = await running(store, private_payload=b"1"), await running(store, private_payload=b"2")
     async with connection.transaction():
         await store.settle(done(good), connection)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections import Counter
 from multiprocessing.queues import Queue as Pipe
 
 import pytest
 from tests.conformance.support import new
-from tests.stores.postgres_support import done, exchange, new_schema, opened
+from tests.stores.postgres_support import done, exchange, new_schema, opened, warm_processes
+from tests.story.sizes import size
 
 from jobyard.domain.job import QueueSettings, Unique
 from jobyard.domain.state import Settlement
 from jobyard.errors import QueueFull
 
-GROUPS, PER_GROUP, RUNNING, JOBS = 7, 2, 9, 400
+GROUPS, PER_GROUP, RUNNING = 7, 2, 9
+JOBS = size(200, 400)
 
 
 def insert_some(url: str, schema: str, pooled: bool) -> None:
@@ -63,7 +64,7 @@ async def test_inserts_and_claims_from_several_processes(postgres_url: str, pgbo
             await store.configure(
                 queue, QueueSettings(max_running=RUNNING, max_per_group=PER_GROUP, keep_completed=9999)
             )
-        context = multiprocessing.get_context("spawn")
+        context = warm_processes(__name__)
         responses: Pipe[tuple[str, list[str]]] = context.Queue()
         processes = [context.Process(target=insert_some, args=(url, schema, pooled)) for _ in range(2)]
         processes += [
@@ -91,7 +92,7 @@ async def watch(store: object) -> None:
         for queue in ("q", "r"):
             for group in await store.groups(queue):  # type: ignore[attr-defined]
                 assert group.running <= PER_GROUP
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(size(0.2, 0.05))  # it takes longer than most of what it watches
 
 
 async def test_max_waiting_is_exact_with_concurrent_inserts(postgres_url: str) -> None:

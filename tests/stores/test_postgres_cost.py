@@ -23,7 +23,7 @@ from jobyard.stores.postgres.settle import SettlementBatch, exchange_from_rows
 from jobyard.stores.postgres.statements import Statements
 
 LIVE_GROUPS, JOBS_EACH, BATCH = 40, 60, 50
-FINISHED, BLOCKED, GROUPS = size((60_000, 40_000, 20_000), (300_000, 200_000, 100_000))
+FINISHED, BLOCKED, GROUPS = size((20_000, 12_000, 6_000), (300_000, 200_000, 100_000))
 PAST = """
 INSERT INTO {schema}.jobyard_job (sequence, id, kind, queue, group_name, priority, max_attempts, flags, run_at,
   created_at, payload)
@@ -87,7 +87,8 @@ async def costs(connection: Any, store: PostgresStore, schema: str) -> list[int]
 
 @pytest.mark.timeout(600)
 async def test_the_cost_of_an_exchange_does_not_grow(postgres_url: str, connection: Any) -> None:
-    settings = QueueSettings(max_per_group=10, keep_completed=1_000_000)
+    # Their age keeps all finished jobs, so that every exchange looks for old ones.
+    settings = QueueSettings(max_per_group=10, keep_completed_seconds=1e10, keep_at_most=1_000_000)
     async with (
         new_schema(postgres_url) as one,
         new_schema(postgres_url) as other,
@@ -130,7 +131,7 @@ async def test_an_old_snapshot_is_reported_and_its_cost_ends_with_it(
     """While it is open, VACUUM cannot remove old versions of the hot rows."""
     monkeypatch.setattr("jobyard.stores.postgres.diagnostics.OLD_SNAPSHOT_SECONDS", 0)
     async with new_schema(postgres_url) as schema, opened(postgres_url, schema) as store:
-        await store.configure("q", QueueSettings(max_per_group=10, keep_completed=10))
+        await store.configure("q", QueueSettings(max_per_group=10, keep_completed=10, keep_completed_seconds=0))
         await fill(store)
         before = await costs(connection, store, schema)
         old = await asyncpg.connect(postgres_url, server_settings={"application_name": "the report"})

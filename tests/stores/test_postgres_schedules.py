@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 from tests.conformance.support import armed, decide_one, fired, new, tick
 from tests.stores.postgres_support import connection, done, new_schema, opened, schema, store, until_blocking
+from tests.story.sizes import size
 from tests.support import eventually
 
 from jobyard.domain.job import QueueSettings, Unique
@@ -29,7 +30,7 @@ __all__ = ["connection", "schema", "store"]
 
 SCHEDULES, ROUNDS, SCHEDULERS = 40, 12, 3
 QUEUES = ("a", "b", "c")  # the first two limit what may wait
-MANY, HISTORY = 50_000, 10
+MANY, HISTORY = size(10_000, 50_000), 10
 # Many schedules with some history each, and one whose history is full.
 PAST = """
 INSERT INTO {schema}.jobyard_armed (schedule, revision, decided_until, kept)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 
 import asyncpg
 import pytest
 from tests.conformance.support import new
-from tests.stores.postgres_support import exchange, new_schema, opened
+from tests.stores.postgres_support import exchange, new_schema, opened, warm_processes
 
 from jobyard.errors import NewerSchema, StoreUnavailable
 from jobyard.stores.postgres import PostgresStore
@@ -96,7 +95,7 @@ def open_once(url: str, schema: str) -> None:
 
 async def test_several_processes_can_open_at_once(postgres_url: str) -> None:
     async with new_schema(postgres_url) as schema:
-        context = multiprocessing.get_context("spawn")
+        context = warm_processes(__name__)
         processes = [context.Process(target=open_once, args=(postgres_url, schema)) for _ in range(4)]
         for process in processes:
             process.start()

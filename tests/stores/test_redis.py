@@ -13,13 +13,16 @@ from tests.conformance.support import decide_one
 from tests.servers import Certificate, RedisServer
 from tests.stores.redis_support import jobs, keys, running, server, store, wait_until_disconnected
 
-from jobyard.domain.job import NewJob, QueueSettings, State, Unique
+from jobyard import Jobyard
+from jobyard.domain.history import HistoryEntry
+from jobyard.domain.job import NewJob, Parent, QueueSettings, State, Unique
 from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NewerSchema, NotPossible, StoreFull, StoreReadOnly, StoreUnavailable
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.record_store import LogEntry
 from jobyard.ports.store import Finding, Level
+from jobyard.ports.workflow_store import Checkpoint
 from jobyard.stores.redis import RedisStore
 from jobyard.stores.redis.scripts import library
 
@@ -47,7 +50,7 @@ async def test_every_key_of_a_queue_has_its_name_as_hash_tag(store: RedisStore) 
 
 
 async def test_pruned_jobs_leave_no_keys(store: RedisStore) -> None:
-    await store.configure("default", QueueSettings(keep_completed=0))
+    await store.configure("default", QueueSettings(keep_completed=0, keep_completed_seconds=0))
     for number in range(3):
         options = {"group": f"g{number}", "tags": ("t",), "unique": Unique(f"k{number}"), "private_payload": b"1"}
         await store.insert(jobs(f"job-{number}", **options))
@@ -78,7 +81,7 @@ async def test_transactions_are_rejected(store: RedisStore) -> None:
 
 
 async def test_newer_schema_is_rejected(server: RedisServer) -> None:
-    server.ask("SET", "newer:schema", "3")
+    server.ask("SET", "newer:schema", "99")
     store = RedisStore(server.url, prefix="newer")
     with pytest.raises(NewerSchema):
         await store.open()
@@ -88,9 +91,9 @@ async def test_newer_schema_is_rejected(server: RedisServer) -> None:
 
 async def test_migrations_are_listed_without_opening(server: RedisServer) -> None:
     store = RedisStore(server.url, prefix="fresh")
-    assert [one.applied for one in await store.migrations()] == [False, False]
+    assert [one.applied for one in await store.migrations()] == [False] * 4
     await store.open()
-    assert [one.applied for one in await store.migrations()] == [True, True]
+    assert [one.applied for one in await store.migrations()] == [True] * 4
     await store.close()
 
 
@@ -99,9 +102,9 @@ async def test_data_of_schema_1_is_upgraded(server: RedisServer) -> None:
     for data in ("first", "second"):
         server.ask("RPUSH", "older:log:audit", struct.pack(">d", 2.0).decode() + data)
     store = RedisStore(server.url, prefix="older")
-    assert [one.applied for one in await store.migrations()] == [True, False]
+    assert [one.applied for one in await store.migrations()] == [True, False, False, False]
     await store.open()
-    assert [one.applied for one in await store.migrations()] == [True, True]
+    assert [one.applied for one in await store.migrations()] == [True] * 4
     assert await store.read("audit", after=1) == [LogEntry(2, 2, b"second")]
     assert await store.append("audit", b"third") == 3
     await store.close()
@@ -256,6 +259,28 @@ async def test_diagnose_reports_persistence_memory_and_role() -> None:
         await store.diagnose()
 
 
+async def test_a_worker_warns_of_a_redis_that_may_lose_jobs(caplog: pytest.LogCaptureFixture) -> None:
+    with running(appendonly="no") as server:
+        caplog.set_level("WARNING", "jobyard.store")
+        yard = Jobyard(server.url)
+        async with yard, yard.worker():
+            assert "no append-only file" in caplog.text
+            assert "eviction" not in caplog.text
+        caplog.clear()
+        server.ask("CONFIG", "SET", "appendonly", "yes")
+        server.ask("CONFIG", "SET", "maxmemory", "100mb")
+        server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        yard = Jobyard(server.url)
+        async with yard, yard.worker():
+            [record] = [record for record in caplog.records if record.name == "jobyard.store"]
+        assert "allkeys-lru: when memory is full, Redis deletes jobs. Set maxmemory-policy" in record.getMessage()
+        caplog.clear()
+        server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        yard = Jobyard(server.url)
+        async with yard, yard.worker():
+            assert caplog.text == ""
+
+
 async def test_a_replica_is_rejected_and_disconnected(server: RedisServer, store: RedisStore) -> None:
     server.ask("REPLICAOF", "127.0.0.1", "1")
     try:
@@ -311,6 +336,13 @@ FAULTS = [
     ("HSET", "jobyard:{q}:past", "000000000000999", "x"),
     ("SADD", "jobyard:{q}:extras", "000000000000999"),
     ("HSET", "jobyard:{q}:unique", "k", "12345678\x01gone"),
+    ("HSET", "jobyard:{q}:parents", "000000000000999", "{}"),
+    ("DEL", "jobyard:{q}:parents"),
+    ("DEL", "jobyard:{q}:history:000000000000002"),
+    ("DEL", "jobyard:{q}:signals_order:000000000000002"),
+    ("DEL", "jobyard:{q}:ended"),
+    ("DEL", "jobyard:{q}:ended_order"),
+    ("DEL", "jobyard:ended"),
     ("DEL", "jobyard:armed"),
     ("ZADD", "jobyard:armed", "0", "never armed"),
     ("ZADD", "jobyard:ticks:nightly", "1001", "undecided"),
@@ -320,11 +352,13 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: " ".join(fault[:2]))
 async def test_audit_finds_planted_faults(store: RedisStore, fault: tuple[str, ...]) -> None:
-    await store.insert(jobs("done", queue="q", group="ends"))
+    await store.insert(jobs("done", queue="q", group="ends", parent=Parent("p", "s", "k")))
     [lease] = (await store.exchange("w", [], [], 1, 15)).leases
     await store.exchange("w", [Settlement(lease.key, DONE)], [], 0, 15)
-    await store.insert(jobs("runs", queue="q", group="runs"))
-    await store.exchange("w", [], [], 1, 15)
+    await store.insert(jobs("runs", queue="q", group="runs", is_workflow=True))
+    [lease] = (await store.exchange("w", [], [], 1, 15)).leases
+    await store.checkpoint([Checkpoint(key=lease.key, entries=(HistoryEntry(key="a"),))])
+    await store.signal("runs", "go")
     await store.insert(jobs("ready", queue="q", group="ready"))
     await store.insert(jobs("later", queue="q", group="later", delay_seconds=900))
     await store.arm("nightly", 1, since=0)
@@ -340,12 +374,15 @@ async def test_a_page_examines_a_limited_number_of_jobs(store: RedisStore, monke
     monkeypatch.setattr("jobyard.stores.redis.jobs.EXAMINED_PER_COMMAND", 5)
     rare = {3, 27, 41}
     await store.insert(
-        [NewJob(id=f"{n:03}", kind="rare" if n in rare else "usual", queue=f"q{n % 2}") for n in range(50)]
+        [
+            NewJob(id=f"{n:03}", kind="k", queue=f"q{n % 2}", payload=b'"rare"' if n in rare else b'"usual"')
+            for n in range(50)
+        ]
     )
     found: list[str] = []
     cursor, pages = None, 0
     while True:
-        page = await store.find(Filter(kind="rare"), 2, cursor)
+        page = await store.find(Filter(text="rare"), 2, cursor)
         found += [job.id for job in page.jobs]
         pages, cursor = pages + 1, page.cursor
         if cursor is None:

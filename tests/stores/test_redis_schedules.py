@@ -10,6 +10,7 @@ import pytest
 from tests.conformance.support import armed, decide_one, fired, insert_one, new, tick
 from tests.servers import RedisServer
 from tests.stores.redis_support import keys, running
+from tests.story.sizes import size
 
 from jobyard.domain.job import QueueSettings, Unique
 from jobyard.domain.schedule import Verdict
@@ -18,7 +19,7 @@ from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision
 from jobyard.stores.redis import RedisStore
 from jobyard.testing.clock import ManualClock
 
-MANY = 20_000
+MANY = size(5_000, 20_000)
 
 
 @pytest.fixture(scope="module")

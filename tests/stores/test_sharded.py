@@ -161,15 +161,15 @@ async def test_a_store_that_returned_a_short_page_continues_on_the_next(
     setup: ShardedSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobyard.stores.memory.jobs.MAX_ROWS_PER_PAGE", 3)
-    wanted = await insert(setup.store, new(queue="mail", kind="rare"))
+    wanted = await insert(setup.store, new(queue="mail", payload=b'"rare"'))
     await insert(setup.store, *(new(queue="mail") for _ in range(10)))
     setup.clock.advance(1)
-    wanted += await insert(setup.store, new(kind="rare"))
+    wanted += await insert(setup.store, new(payload=b'"rare"'))
     found: list[str] = []
     cursor: str | None = None
     pages = 0
     while pages == 0 or cursor is not None:
-        page = await setup.store.find(Filter(kind="rare"), 5, cursor)
+        page = await setup.store.find(Filter(text="rare"), 5, cursor)
         found += [job.id for job in page.jobs]
         cursor, pages = page.cursor, pages + 1
     assert (found, pages > 2) == (wanted[::-1], True)
@@ -181,12 +181,12 @@ async def test_an_invalid_cursor_is_rejected(setup: ShardedSetup, cursor: str) -
         await setup.store.find(Filter(), 5, cursor)
 
 
-async def test_change_and_standing_find_the_job_in_any_store(setup: ShardedSetup) -> None:
+async def test_change_and_position_find_the_job_in_any_store(setup: ShardedSetup) -> None:
     first, second, third = await insert(setup.store, new(queue="mail"), new(), new(queue="mail"))
     response = await setup.store.change(Action.CANCEL, [second, first, "nowhere"], reason="enough")
     assert response.changed == (second, first)
     assert (await setup.store.change(Action.CANCEL, [first, third])).unchanged == (first,)
-    assert (await setup.store.standing(first)).job.reason == "enough"
+    assert (await setup.store.position(first)).job.reason == "enough"
     ended = await setup.store.wait_for_end(first, 1)
     assert ended is not None
     assert ended.state is State.CANCELLED

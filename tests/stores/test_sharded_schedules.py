@@ -18,7 +18,7 @@ from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick
 from jobyard.ports.store import Store
 from jobyard.stores.sharded import ShardedStore, timeouts
 
-KNOWN, STALE, AWAY = Decided(Decision.KNOWN), Decided(Decision.STALE), Decided(Decision.AWAY)
+KNOWN, STALE, UNAVAILABLE = Decided(Decision.KNOWN), Decided(Decision.STALE), Decided(Decision.UNAVAILABLE)
 
 
 @pytest.fixture
@@ -142,8 +142,8 @@ async def test_an_unavailable_store_does_not_stop_the_others_from_deciding(setup
     setup.mail.failing = StoreUnavailable("away")
     mail, work = new(queue="mail"), new()
     ticks = [tick(1000, mail, schedule="mails"), tick(1000, work, schedule="works")]
-    assert await setup.store.decide(ticks) == [AWAY, fired(work.id)]
-    assert await setup.store.decide(ticks[:1]) == [AWAY]
+    assert await setup.store.decide(ticks) == [UNAVAILABLE, fired(work.id)]
+    assert await setup.store.decide(ticks[:1]) == [UNAVAILABLE]
     assert [each.job_id for each in await setup.store.ticks("works")] == [work.id]
     assert await setup.store.armed() == [Armed("mails", 1, 0), Armed("works", 1, 1000)]
     setup.mail.failing = None
@@ -155,7 +155,7 @@ async def test_the_default_store_may_be_unavailable(setup: ShardedSetup) -> None
     mail = new(queue="mail")
     setup.main.failing = StoreUnavailable("away")
     ticks = [tick(1000, mail, schedule="mails"), tick(1000, schedule="works")]
-    assert await setup.store.decide(ticks) == [fired(mail.id), AWAY]
+    assert await setup.store.decide(ticks) == [fired(mail.id), UNAVAILABLE]
     # The definitions of schedules are in the default store, so these verbs need it.
     for verb in (setup.store.armed(), setup.store.ticks("mails")):
         with pytest.raises(StoreUnavailable):
@@ -212,10 +212,10 @@ async def test_a_stalled_store_does_not_delay_the_others(stalled: tuple[ShardedS
     store, mail = stalled
     lost, work = new(queue="mail"), new()
     responses = await store.decide([tick(1000, lost, schedule="mails"), tick(1000, work, schedule="works")])
-    assert responses == [AWAY, fired(work.id)]
+    assert responses == [UNAVAILABLE, fired(work.id)]
     # No further call is made while one is late, and no caller waits for it.
     for at in range(2000, 2050):
-        assert await decide_one(store, at, new(queue="mail"), schedule="mails") == AWAY
+        assert await decide_one(store, at, new(queue="mail"), schedule="mails") == UNAVAILABLE
         assert (await decide_one(store, at, schedule="works")).decision is Decision.MADE
     assert mail.asked == 1
     mail.goes_on.set()
@@ -232,7 +232,7 @@ async def decides(store: Store, one: Tick, expected: Decided) -> bool:
 
 async def test_close_does_not_wait_for_a_stalled_store(stalled: tuple[ShardedStore, Stalled]) -> None:
     store, mail = stalled
-    assert await decide_one(store, 1000, new(queue="mail"), schedule="mails") == AWAY
+    assert await decide_one(store, 1000, new(queue="mail"), schedule="mails") == UNAVAILABLE
     assert mail.asked == 1
     await asyncio.wait_for(store.close(), 10)
 

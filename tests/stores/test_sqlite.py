@@ -7,20 +7,27 @@ import os
 import re
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.conformance.support import claim_one, complete
 from tests.support import eventually
 
+from jobyard.domain.history import Delivery, HistoryEntry
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
 from jobyard.errors import BadInput, NotPossible, StoreFull, StoreUnavailable
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.schedule_store import Tick
+from jobyard.ports.workflow_store import Checkpoint
 from jobyard.stores import sqlite
 from jobyard.stores.sqlite import SqliteStore
+from jobyard.stores.sqlite.database_file import begin, connect
+from jobyard.stores.sqlite.insert import insert_jobs
+from jobyard.stores.sqlite.queue_line import promote
+from jobyard.stores.sqlite.schema import migrate
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 from jobyard.testing.clock import ManualClock
@@ -87,6 +94,12 @@ async def test_durable_operations_are_synced_before_they_return(
         await store.extend("w", [lease.key], 15)
         assert len(synced) == 1
         await store.exchange("w", [Settlement(lease.key, DONE)], [], 0, 15)
+        assert len(synced) == 2
+        await store.insert([NewJob(id="flow", kind="k", is_workflow=True)])
+        [lease] = (await store.exchange("w", [], [], 1, 15)).leases
+        synced.clear()
+        await store.checkpoint([Checkpoint(key=lease.key, entries=(HistoryEntry(key="a"),))])
+        await store.deliver([Delivery("flow", "kids", "a", b"1")])
         assert len(synced) == 2
         await store.arm("nightly", 1, 0)
         assert len(synced) == 3
@@ -201,6 +214,27 @@ async def test_many_due_jobs_join_the_line_in_parts(tmp_path: Path, monkeypatch:
         await store.close()
 
 
+def test_a_slow_machine_promotes_fewer_due_jobs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes wait for the write lock meanwhile, so that the time of a transaction counts."""
+    monkeypatch.setattr("jobyard.stores.sqlite.queue_line.PROMOTED_PER_STEP", 10)
+    monkeypatch.setattr("jobyard.stores.sqlite.queue_line.MAX_PROMOTION_SECONDS", 0.0)
+    connection = connect(tmp_path / "jobs.db", "NORMAL", writer=True)
+    migrate(connection, tmp_path / "jobs.db")
+    with closing(connection):
+        begin(connection)
+        tx = Transaction(connection, 1000)
+        insert_jobs(tx, [NewJob(id=str(number), kind="k", delay_seconds=1) for number in range(35)])
+        tx.flush()
+        promotions = []
+        for _ in range(4):
+            tx = Transaction(connection, 2000)
+            has_more = promote(tx)
+            tx.flush()
+            promotions.append((has_more, tx.queue("default").waiting))
+        assert promotions == [(True, 10), (True, 20), (True, 30), (False, 35)]
+        connection.rollback()
+
+
 async def test_closing_wakes_waiters(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "jobs.db")
     await store.open()
@@ -254,6 +288,11 @@ FAULTS = [
     "INSERT INTO jobyard_delayed VALUES (1, 999)",
     "INSERT INTO jobyard_tag VALUES ('t', 999)",
     "INSERT INTO jobyard_extra VALUES (999, 'log', 1, '{}')",
+    "INSERT INTO jobyard_history VALUES (999, '', 1, 'a', 1, '{}', NULL)",
+    "INSERT INTO jobyard_history VALUES (1, 'other', 1, 'a', 1, '{}', NULL)",
+    "INSERT INTO jobyard_history VALUES (2, 'other', 1, 'a', 1, '{}', NULL)",
+    "UPDATE jobyard_lease SET flags = 16",
+    "UPDATE jobyard_done SET flags = 32",
     "INSERT INTO jobyard_unique VALUES ('q', 'k', 'gone', NULL)",
     "INSERT INTO jobyard_ready SELECT queue, group_name, 0, sequence FROM jobyard_lease",
     "INSERT INTO jobyard_tick VALUES ('unarmed', 1, 'missed', NULL, 1, 1, 1)",
@@ -262,7 +301,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_audit_finds_each_fault_and_repair_mends_it(tmp_path: Path, fault: str) -> None:
+async def test_the_audit_finds_each_fault_and_repair_restores_it(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "jobs.db"
     store = SqliteStore(path)
     await store.open()
@@ -308,12 +347,13 @@ async def test_a_page_visits_a_bounded_number_of_rows(tmp_path: Path, monkeypatc
     try:
         await store.configure("q", QueueSettings())
         rare = {3, 27, 41}
-        jobs = [NewJob(id=f"{n:03}", kind="k", queue="q", group="rare" if n in rare else "usual") for n in range(50)]
+        words = ["rare" if n in rare else "usual" for n in range(50)]
+        jobs = [NewJob(id=f"{n:03}", kind="k", queue="q", payload=f'"{word}"'.encode()) for n, word in enumerate(words)]
         await store.insert(jobs)
         found: list[str] = []
         cursor, pages = None, 0
         while True:
-            page = await store.find(Filter(queue="q", group="rare"), 2, cursor)
+            page = await store.find(Filter(queue="q", text="rare"), 2, cursor)
             found += [job.id for job in page.jobs]
             pages, cursor = pages + 1, page.cursor
             if cursor is None:

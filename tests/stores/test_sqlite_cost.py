@@ -27,7 +27,7 @@ from jobyard.stores.sqlite.transaction import Transaction
 NOW = 1_000_000
 DONE = Transition(to=State.COMPLETED, result=b"null")
 LIVE_GROUPS, JOBS_EACH, BATCH = 40, 30, 50
-FINISHED, BLOCKED, GROUPS = size((200_000, 40_000, 20_000), (1_000_000, 200_000, 100_000))
+FINISHED, BLOCKED, GROUPS = size((60_000, 12_000, 6_000), (1_000_000, 200_000, 100_000))
 
 
 class File:
@@ -134,11 +134,14 @@ def test_the_cost_of_a_claim_does_not_grow(tmp_path: Path) -> None:
 HOT = [
     "load_queue", "load_group", "load_groups", "list_open_groups", "next_jobs_of_group", "delete_ready_through",
     "load_leases", "delete_leases", "extend_lease", "check_lease", "list_cancel_requests", "list_due",
-    "next_delayed", "list_prunable", "delete_all_done", "delete_jobs", "delete_extras", "load_unique_key",
+    "next_delayed", "list_oldest", "delete_all_done", "delete_jobs", "delete_extras", "load_unique_key",
     "release_unique_key", "load_job_status", "load_job", "has_work", "has_any_work", "list_ended",
     "count_jobs_ahead", "count_groups_ahead", "update_group", "delete_ready", "delete_delayed",
     "load_signal_and_priority", "load_armed", "list_armed", "save_decided", "disarm", "delete_ticks", "trim_ticks",
     "list_ticks", "last_log_number", "trim_log",
+    "load_entry", "list_entries", "count_entries", "count_signals", "next_signal", "take_signal", "delete_entry",
+    "delete_entries_except", "delete_histories", "replace_payload", "reset_deaths", "load_extra", "delete_extra",
+    "list_lease_extras", "list_known_ids", "insert_ended", "delete_ended",
 ]  # fmt: skip
 
 
@@ -176,7 +179,7 @@ def test_polling_settling_and_claiming_do_not_grow(tmp_path: Path) -> None:
             fill_history(file.connection)
             file.connection.execute("UPDATE jobyard_done SET finished_at = ?", (NOW,))
             file.write(partial(insert_jobs, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in many]))
-        young = QueueSettings(max_per_group=10, keep_completed=0, keep_seconds=3600)
+        young = QueueSettings(max_per_group=10, keep_completed=0, keep_completed_seconds=3600)
         file.write(partial(configure, name="q", settings=young))
         fill_live(file)
         file.write(partial(insert_jobs, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in named]))
@@ -190,7 +193,7 @@ def test_polling_settling_and_claiming_do_not_grow(tmp_path: Path) -> None:
         costs.append((look, settled, turns, anything))
     small, large = costs
     assert large[0] <= small[0] * 1.02
-    assert large[1] <= small[1] + 3000, "a settlement visits at most as many recent jobs as it may prune"
+    assert large[1] <= small[1] * 1.02 + 200, "a settlement reads one of the recent jobs"
     assert large[2] <= small[2] * 1.02
     # A claim of all queues reads the row of each queue, and nothing more.
     assert large[3] <= small[3] + len(many) * 60

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.story.sizes import size
 
 from jobyard.domain.job import NewJob, QueueSettings, State, Unique
 from jobyard.domain.lease import LeaseKey
@@ -145,7 +146,7 @@ def perform(connection: sqlite3.Connection, operations: list[Operation], results
     connection.execute("COMMIT")
 
 
-@settings(deadline=None)  # a busy machine must not fail the test
+@settings(deadline=None, max_examples=size(30, 300))  # a busy machine must not fail the test
 @given(st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), max_size=6))
 def test_sharing_a_transaction_changes_nothing(batches: list[list[Operation]]) -> None:
     together, alone = Results(), Results()

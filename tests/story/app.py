@@ -7,15 +7,20 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.story.flags import Flags
+from tests.story.workflow_app import declare_workflows
 
 from jobyard import Context, Jobyard
+from jobyard.app.task import BoundTask
 from jobyard.errors import LeaseLost
 
 
-def declare(yard: Jobyard, folder: Path) -> None:
+def declare(yard: Jobyard, folder: Path) -> dict[str, BoundTask[..., Any]]:
+    """Returns the tasks that a story adds to batches."""
     flags = Flags(folder)
+    tasks = declare_workflows(yard, folder)
 
     @yard.job()
     async def span(ctx: Context, seconds: float) -> list[int]:
@@ -33,6 +38,19 @@ def declare(yard: Jobyard, folder: Path) -> None:
         except asyncio.CancelledError:
             flags.put(f"stopped-{ctx.job_id}")
             raise
+
+    @yard.job(max_attempts=1)
+    async def report(ctx: Context) -> int:
+        """Reports all the time until all gates are opened; a report that fails would fail the only attempt."""
+        flags.put(f"started-{ctx.job_id}")
+        number = 0
+        while not flags.has("open-all"):
+            number += 1
+            await ctx.progress(number % 100, f"round {number}")
+            await ctx.log(f"round {number}")
+            async with ctx.step(f"round {number}"):
+                await asyncio.sleep(0.2)
+        return number
 
     @yard.job()
     async def late(ctx: Context, word: str) -> None:
@@ -70,3 +88,5 @@ def declare(yard: Jobyard, folder: Path) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             pass
+
+    return tasks

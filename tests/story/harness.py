@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from tests import fork_server
 from tests.fork_server import ForkedProcess
 from tests.story.app import declare
 from tests.story.flags import Flags
+from tests.story.ledger import Ledger
 from tests.story.process import SETTINGS_VARIABLE, ProcessSettings
 from tests.story.results import Kill, Result, record, recoveries, resumptions
-from tests.story.sizes import LEASE_SECONDS, PATIENCE_SECONDS
+from tests.story.sizes import LEASE_SECONDS
+from tests.support import PATIENCE_SECONDS, pauses
 
 from jobyard import Jobyard
 from jobyard.config.store_factory import make_store
@@ -29,12 +32,13 @@ from jobyard.domain.ids import new_id
 from jobyard.domain.job import Job, NewJob, QueueSettings
 from jobyard.errors import StoreError
 from jobyard.operations.queries import Queries
+from jobyard.operations.workflow_audit import audit_workflows
 from jobyard.ports.admin_store import Filter, QueueInfo
 from jobyard.testing.history import History, RecordingStore, check, summary
 
 ROOT = Path(__file__).parents[2]
 # No process may log one of these, whatever the story does to it.
-ALARMS = ("locked", "Traceback", "disk failed", "is damaged")
+ALARMS = re.compile(r"\b(locked|Traceback|disk failed|is damaged)\b")
 
 
 class Process:
@@ -78,6 +82,7 @@ class Harness:
         self.title = title
         self.url = through or url
         self.flags = Flags(folder / "flags")
+        self.ledger = Ledger(folder / "flags")
         self.kills: list[Kill] = []
         self.returns: list[int] = []  # when the store was there again, in nanoseconds of CLOCK_MONOTONIC
         self.folder = folder
@@ -86,7 +91,7 @@ class Harness:
         self._numbers = itertools.count(1)
         self._started = time.monotonic()
         self.yard = Jobyard(store=RecordingStore(make_store(url), folder / "test.history"))
-        declare(self.yard, folder / "flags")
+        self.tasks = declare(self.yard, folder / "flags")
 
     @property
     def database(self) -> Path:
@@ -112,9 +117,9 @@ class Harness:
         arguments += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
         return self._start("worker", "jobyard", arguments)
 
-    async def start_pool(self, role: str, count: int, clocks: tuple[float, ...] = ()) -> Process:
+    async def start_pool(self, role: str, count: int, clocks: tuple[float, ...] = (), **settings: Any) -> Process:
         """The parent of `count` schedulers or workers; one that is killed is replaced."""
-        parent = self._start("pool", "tests.story.process_pool", count=count, role=role, clocks=clocks)
+        parent = self._start("pool", "tests.story.process_pool", count=count, role=role, clocks=clocks, **settings)
         await self.until(lambda: len(self.pids(role)) >= count, f"{count} of them are up")
         return parent
 
@@ -201,6 +206,15 @@ class Harness:
         ]
         return [inserted.id for inserted in await self.yard.store.insert(new)]
 
+    async def enqueue_workflows(self, kind: str, payloads: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+        """Workflows that know themselves by these names in the ledger; their ids by name."""
+        jobs = [(kind, {"job": name, **payload}, {"is_workflow": True}) for name, payload in payloads.items()]
+        return dict(zip(payloads, await self.enqueue_all(jobs), strict=True))
+
+    async def is_waiting_for(self, job_id: str, what: str) -> bool:
+        job = await self.yard.get(job_id)
+        return job.waiting_for == what
+
     async def all_jobs(self) -> list[Job]:
         return [job async for job in Queries(self.yard.store).walk(Filter())]
 
@@ -225,6 +239,7 @@ class Harness:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         deadline = time.monotonic() + patience_seconds
+        pause = pauses(0.02)
         while True:
             with contextlib.suppress(StoreError):  # a server that is down says nothing
                 holds = condition()
@@ -232,7 +247,7 @@ class Harness:
                     return
             if time.monotonic() > deadline:
                 raise AssertionError(f"Not within {patience_seconds:g} s: {what}.{await self._state()}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(next(pause))
 
     async def verify(self) -> Result:
         """What must hold at the end of every story. Ends the processes first: the history must be complete."""
@@ -241,6 +256,7 @@ class Harness:
         history = History.read(sorted(self.folder.glob("*.history")))
         violations = [str(violation) for violation in check(history, await self.all_jobs())]
         violations += [f"audit: {sentence}" for sentence in await self.yard.store.audit()]
+        violations += [f"audit: {problem}" for problem in await audit_workflows(self.yard.store)]
         if self.url.startswith("sqlite:"):
             violations += [f"integrity_check: {line}" for line in integrity(self.database) if line != "ok"]
         violations += [f"{process.log.name}: {line}" for process in self._processes for line in _alarms(process.log)]
@@ -273,7 +289,9 @@ class Harness:
 
 
 def _alarms(log: Path) -> list[str]:
-    return [line for line in log.read_text().splitlines() if any(alarm in line for alarm in ALARMS)]
+    # The indented traceback of a job that fails is part of its story.
+    lines = (line for line in log.read_text().splitlines() if not line.startswith("    Traceback"))
+    return [line for line in lines if ALARMS.search(line)]
 
 
 def integrity(database: Path) -> list[str]:

@@ -28,6 +28,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0  # how often a script repeats its work; 0: until stopped
     role: str = "scheduler"  # what a process pool runs: scheduler or worker
     clocks: tuple[float, ...] = ()  # by how many seconds the clocks of its processes are wrong
+    concurrency: int = 8  # of the workers of a pool
+    lease_seconds: float = 15.0
+    obeys_kill_orders: bool = False  # a worker dies where a job's payload says: see `KillingStore`
 
 
 def read_settings() -> ProcessSettings:

@@ -11,14 +11,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from tests.story.app import declare
 from tests.story.flags import Flags
+from tests.story.killing_store import KillingStore
 from tests.story.process import PR_SET_PDEATHSIG, ProcessSettings, read_settings
 
 from jobyard import Jobyard
 from jobyard.config.store_factory import make_store
 from jobyard.observability.logs import LogObserver
+from jobyard.ports.store import Store
 from jobyard.scheduler.scheduler import Scheduler
 from jobyard.testing.history import RecordingStore
 
@@ -83,16 +86,19 @@ async def live(settings: ProcessSettings, number: int) -> None:
     told_to_end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_end.set)
     journal = Path(settings.journal).with_suffix(f".{number}.history")
-    yard = Jobyard(store=RecordingStore(make_store(settings.store), journal))
+    store = make_store(settings.store)
+    if settings.obeys_kill_orders:
+        store = cast(Store, KillingStore(store, Path(settings.flags)))
+    yard = Jobyard(store=RecordingStore(store, journal))
     declare(yard, Path(settings.flags))
     role = {"scheduler": scheduling, "worker": working}[settings.role]
-    async with yard, role(yard, f"{settings.name}.{number}"):
+    async with yard, role(yard, settings, f"{settings.name}.{number}"):
         Flags(Path(settings.flags)).put(f"{settings.role}-{os.getpid()}")
         await told_to_end.wait()
 
 
 @asynccontextmanager
-async def scheduling(yard: Jobyard, name: str) -> AsyncIterator[None]:
+async def scheduling(yard: Jobyard, _: ProcessSettings, name: str) -> AsyncIterator[None]:
     scheduler = Scheduler(yard.store, LogObserver(), name=name)
     await scheduler.start()
     while not scheduler.is_loaded:  # noqa: ASYNC110  # a story waits for many of these
@@ -102,9 +108,9 @@ async def scheduling(yard: Jobyard, name: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def working(yard: Jobyard, name: str) -> AsyncIterator[None]:
-    # With many processes on few cores a renewal may come late; races are the subject here, not leases.
-    async with yard.worker(concurrency=8, lease=15.0, name=name):
+async def working(yard: Jobyard, settings: ProcessSettings, name: str) -> AsyncIterator[None]:
+    # The default lease is long: with many processes on few cores a renewal may come late.
+    async with yard.worker(concurrency=settings.concurrency, lease=settings.lease_seconds, name=name):
         yield
 
 

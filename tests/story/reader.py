@@ -8,9 +8,8 @@ from pathlib import Path
 from tests.story.flags import Flags
 from tests.story.process import begin
 
-from jobyard.domain.job import State
+from jobyard import JobFilter, State
 from jobyard.errors import JobNotFound
-from jobyard.ports.admin_store import Filter
 
 
 async def main() -> None:
@@ -19,10 +18,11 @@ async def main() -> None:
     async with yard:
         while not flags.has("readers-may-stop"):
             for queue in await yard.queues():
-                await yard.groups(queue.name)
+                async for _ in yard.groups(queue.name):
+                    pass
             for state in State:
-                page = await yard.find(Filter(states=(state,)))
-                for job in page.jobs[:5]:
+                page = await yard.page(JobFilter(state=(state,)))
+                for job in page.items[:5]:
                     try:
                         await yard.explain(job.id)
                     except JobNotFound:

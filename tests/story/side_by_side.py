@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from tests.story.engines import empty_store
+from tests.story.engines import empty_store, start_servers
 from tests.story.harness import Harness
 from tests.story.sizes import size
 
@@ -29,6 +29,7 @@ async def on_each_store(
             finally:
                 harness.clear()
 
+    start_servers(engines)
     ends = await asyncio.gather(*(tell(engine) for engine in engines), return_exceptions=True)
     trouble = [end for end in ends if end is not None]
     for end in sorted(trouble, key=lambda end: not isinstance(end, Exception)):

@@ -9,8 +9,6 @@ T = TypeVar("T")
 
 SOAK = bool(os.environ.get("JOBYARD_SOAK"))
 LEASE_SECONDS = 1.5
-# Everything waits on a condition; this only bounds how long a broken one is waited for.
-PATIENCE_SECONDS = 60.0
 # From the end of a lease until its job runs elsewhere: one look for expired leases, and room for a busy machine.
 RECOVERY_SLACK_SECONDS = 2.0 if SOAK else 5.0
 

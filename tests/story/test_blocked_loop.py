@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 async def test_a_blocked_loop_keeps_its_lease(harness: Harness, kind: str) -> None:
     await harness.configure()
     [blocked] = await harness.workers(1)
-    job_id = await harness.enqueue(kind, {"seconds": 3 * LEASE_SECONDS})
+    job_id = await harness.enqueue(kind, {"seconds": 2 * LEASE_SECONDS})
     # The other one would run it as soon as the lease ran out.
     workers = await harness.workers(1)
     [job] = await harness.done(job_id)

@@ -41,10 +41,10 @@ async def test_what_a_frozen_worker_says_after_its_lease_is_refused(harness: Har
     assert harness.flags.has("refused-progress")
     assert harness.flags.has("refused-log")
     for job_id in late.values():
-        job = await harness.yard.get(job_id)
-        assert (job.state, job.worker, job.attempt, job.deaths) == (State.RUNNING, other.name, 1, 1)
+        taken = await harness.yard.get(job_id)
+        assert (taken.state, taken.worker, taken.attempt, taken.deaths) == (State.RUNNING, other.name, 1, 1)
         # Both reports reached the store's writer before anybody could tell the worker that the lease was gone.
-        assert (job.progress, job.log) == (None, ())
+        assert (taken.progress, taken.log) == (None, ())
 
     for word in WORDS:
         harness.flags.put(f"finish-{word}")

@@ -18,7 +18,8 @@ from jobyard.ports.admin_store import Action
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
 
 WORKERS = 4
-JOBS = size(1500, 5000)
+# Fewer and longer jobs take less of the processor and as long in all, so that as many workers are killed.
+JOBS, SPAN_SECONDS = size((500, (0.02, 0.13)), (5000, (0.01, 0.08)))
 GROUPS = [f"group-{number}" for number in range(20)]
 MAX_RUNNING, MAX_PER_GROUP = 14, 3
 SERIAL = GROUPS[0]
@@ -32,7 +33,7 @@ async def test_a_random_worker_is_killed_every_half_second(harness: Harness) -> 
     await harness.enqueue_all(
         (
             "span",
-            {"seconds": chance.uniform(0.01, 0.08)},
+            {"seconds": chance.uniform(*SPAN_SECONDS)},
             {"group": chance.choice(GROUPS), "priority": chance.choice([0, 0, 5])},
         )
         for _ in range(JOBS)

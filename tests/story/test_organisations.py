@@ -55,7 +55,7 @@ async def _settles_at(harness: Harness, **running: int) -> None:
     """Exactly this many run, also after every worker had another chance to claim."""
 
     async def as_said() -> bool:
-        return {group.name: group.running for group in await harness.yard.groups(QUEUE)} == running
+        return {group.name: group.running async for group in harness.yard.groups(QUEUE)} == running
 
     await harness.until(as_said, f"{running} run")
     await _every_worker_claims_again(harness)

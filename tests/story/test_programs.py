@@ -8,10 +8,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests import fork_server
 from tests.sandbox.machine_tiers import best_tier
 from tests.story.engines import on_every_store
@@ -22,6 +24,7 @@ from jobyard.sandbox.protocol import Tier
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
+LANGUAGES = ROOT / "src/jobyard/sandbox/languages.yaml"
 # Recognised among all processes of the machine: no other process sleeps this long.
 SLOW = "import time\nprint('begun', flush=True)\ntime.sleep({seconds})\nprint('done')"
 
@@ -35,9 +38,30 @@ def can_run() -> None:
         pytest.skip(f"no sandbox here: {response.stdout[-200:]}{response.stderr[-200:]}")
 
 
+@pytest.fixture(scope="module")
+def variables(can_run: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Python alone: a daemon checks each of its languages when it starts, which takes compilers some seconds."""
+    languages = tmp_path_factory.mktemp("languages") / "languages.yaml"
+    languages.write_text(yaml.safe_dump({"python": yaml.safe_load(LANGUAGES.read_text())["python"]}))
+    return {"JOBYARD_SANDBOX__MIN_TIER": "C", "JOBYARD_SANDBOX__LANGUAGES": str(languages)}
+
+
 @pytest.fixture
-def up(can_run: None, tmp_path: Path) -> Iterator[Up]:
-    with starting(tmp_path, "up", "--sandbox", "--lease-seconds", "1", JOBYARD_SANDBOX__MIN_TIER="C") as up:
+def up(variables: dict[str, str], tmp_path: Path) -> Iterator[Up]:
+    with with_sandbox(tmp_path, variables) as up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+def lasting(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """For tests that end no process of it: starting the sandbox takes longer than most of them."""
+    with with_sandbox(tmp_path_factory.mktemp("lasting"), variables) as up:
+        yield up
+
+
+@contextmanager
+def with_sandbox(folder: Path, variables: dict[str, str]) -> Iterator[Up]:
+    with starting(folder, "up", "--sandbox", "--lease-seconds", "1", app=True, **variables) as up:
         up.greet()
         until("the sandbox is known", lambda: up.client.get("/languages").json()["items"])
         yield up
@@ -97,9 +121,8 @@ def test_a_program_is_run_and_nothing_of_it_is_seen(up: Up) -> None:
 
 
 @on_every_store
-def test_run_followed_and_many_at_once(can_run: None, tmp_path: Path, engine: str, url: str) -> None:
-    variables = {"JOBYARD_SANDBOX__MIN_TIER": "C", "JOBYARD_STORE": url}
-    with starting(tmp_path, "up", "--sandbox", app=True, **variables) as up:
+def test_run_followed_and_many_at_once(variables: dict[str, str], tmp_path: Path, engine: str, url: str) -> None:
+    with starting(tmp_path, "up", "--sandbox", app=True, **variables, JOBYARD_STORE=url) as up:
         up.greet()
         until("the sandbox is known", lambda: up.client.get("/languages").json()["items"])
         lines = "import time\nfor n in range(4):\n  print(n, flush=True)\n  time.sleep(0.3)"
@@ -148,7 +171,8 @@ def test_a_killed_daemon_costs_an_attempt(up: Up) -> None:
     assert execute(up, "print(1)", 20)["result"]["stdout"] == "1\n"
 
 
-def test_a_cancelled_job_is_killed(up: Up) -> None:
+def test_a_cancelled_job_is_killed(lasting: Up) -> None:
+    up = lasting
     daemon = pid_of(up, "sandbox daemon started")
     job_id = execute(up, SLOW.format(seconds=25), limits={"time_seconds": 30})["job_id"]
     until("it runs", lambda: begun(up, job_id))
@@ -161,12 +185,14 @@ def test_a_cancelled_job_is_killed(up: Up) -> None:
 
 
 def run(*words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "JOBYARD_SANDBOX__MIN_TIER": "C", **variables}
+    environment = {**os.environ, **variables}
     return fork_server.run("jobyard", words, environment=environment, folder=ROOT, text=stdin)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_ends_the_program_first(up: Up, tmp_path: Path, number: signal.Signals) -> None:
+def test_interrupted_it_ends_the_program_first(lasting: Up, tmp_path: Path, number: signal.Signals) -> None:
+    up = lasting
+    before = executed(up)
     (tmp_path / "program.py").write_text(SLOW.format(seconds=25))
     token = up.client.headers["authorization"].removeprefix("Bearer ")
     words = ["--server", up.url, "run", "--time", "30", str(tmp_path / "program.py")]
@@ -178,23 +204,28 @@ def test_interrupted_it_ends_the_program_first(up: Up, tmp_path: Path, number: s
         assert process.stdout.readline() == "begun\n"
         process.send_signal(number)
         assert process.wait(30) == 128 + number
-    [job] = up.client.get("/v1/jobs", params={"kind": "execute"}).json()["items"]
-    until("it is cancelled", lambda: up.job(job["id"])["state"] == "CANCELLED")
+    [job] = executed(up) - before
+    until("it is cancelled", lambda: up.job(job)["state"] == "CANCELLED")
 
 
-def test_from_the_terminal_here_and_through_the_server(up: Up, tmp_path: Path) -> None:
+def executed(up: Up) -> set[str]:
+    return {job["id"] for job in up.client.get("/v1/jobs", params={"kind": "execute"}).json()["items"]}
+
+
+def test_from_the_terminal_here_and_through_the_server(lasting: Up, tmp_path: Path, variables: dict[str, str]) -> None:
+    up = lasting
     program = tmp_path / "program.py"
     program.write_text("import sys\nprint(sys.argv[1:], input())\nprint('oops', file=sys.stderr)\nsys.exit(3)")
     token = up.client.headers["authorization"].removeprefix("Bearer ")
-    for words, variables in (([], {}), (["--server", up.url], {"JOBYARD_TOKEN": token})):
-        response = run(*words, "run", str(program), "a", "-b", stdin="typed", **variables)
+    for words, given in (([], variables), (["--server", up.url], {"JOBYARD_TOKEN": token})):
+        response = run(*words, "run", str(program), "a", "-b", stdin="typed", **given)
         assert (response.returncode, response.stdout) == (3, "['a', '-b'] typed\n"), response.stderr
         first, last = response.stderr.splitlines()[0], response.stderr.splitlines()[-1]
         assert first == "oops"
         assert last.startswith("jobyard: RUNTIME_ERROR, exit code 3, ")
-        slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **variables)
+        slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **given)
         assert slow.returncode == 2  # there is no such file
         (tmp_path / "loop.py").write_text("while True: pass")
-        slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **variables)
+        slow = run(*words, "run", "--time", "0.3", str(tmp_path / "loop.py"), **given)
         assert (slow.returncode, "TIME_LIMIT" in slow.stderr) == (137, True)
         (tmp_path / "loop.py").unlink()

@@ -12,21 +12,18 @@ from jobyard.domain.job import State
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
 
-PROCESSES = size(8, 32)
+PROCESSES = size(6, 32)
 GROUPS = size(20, 40)
-JOBS_PER_GROUP = size(25, 100)
-RACERS = 16
-PRIZES = 10_000
-# `make test` has many processes and little time: servers get as many jobs as make a race.
-PRIZES_ON_SERVERS = size(3_000, PRIZES)
+JOBS_PER_GROUP = size(15, 100)
+RACERS = size(8, 16)
+PRIZES = size(2_000, 10_000)
 
 
 @on_every_store
-async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(harness: Harness, engine: str) -> None:
-    prizes = PRIZES if engine == "sqlite" else PRIZES_ON_SERVERS
+async def test_many_processes_take_each_job_once(harness: Harness) -> None:
     await harness.configure()
     parent = await harness.start_pool("worker", RACERS)
-    job_ids = await harness.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(prizes))
+    job_ids = await harness.enqueue_all(("span", {"seconds": 0.0}, {}) for _ in range(PRIZES))
     await harness.drained(600 if SOAK else 60)
     await harness.stop([parent])
 
@@ -35,7 +32,7 @@ async def test_sixteen_processes_take_each_of_ten_thousand_jobs_once(harness: Ha
     assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
     assert len(who_ran(jobs)) > RACERS // 2, "few processes did everything: that was no race"
     result = await harness.verify()
-    assert result.history.claims == prizes
+    assert result.history.claims == PRIZES
     assert result.history.refused == 0
 
 

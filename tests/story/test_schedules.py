@@ -22,7 +22,7 @@ from jobyard.ports.admin_store import Filter
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
 
 SCHEDULERS = 5
-KILLS = size(20, 200)
+KILLS = size(8, 200)
 # From shortly before the instant, when all still sleep, until shortly after, when its jobs are in.
 KILL_BETWEEN_SECONDS = (-0.004, 0.03)
 

@@ -53,8 +53,8 @@ async def test_the_rest_is_handed_back_uncounted(harness: Harness, signals: int)
     assert harness.flags.count("stopped-") == 2
     harness.flags.put("open-all")
     workers = await harness.workers(1)
-    for job in await harness.done(*job_ids):
-        assert (job.state, job.attempt, job.deaths) == (State.COMPLETED, 1, 0)
+    for done in await harness.done(*job_ids):
+        assert (done.state, done.attempt, done.deaths) == (State.COMPLETED, 1, 0)
     await harness.stop(workers)
     history = (await harness.verify()).history
     assert (history.claims, history.accepted, history.reclaimed) == (5, 5, 0)

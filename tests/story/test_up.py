@@ -71,7 +71,7 @@ def test_the_rest_is_handed_back(tmp_path: Path, signals: int) -> None:
             up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
         assert time.monotonic() - asked < 10
-        assert "1 job handed back" in up.said()
+        assert "1 job returned to the queue" in up.said()
     with starting(tmp_path, "server", "--insecure") as again:
         again.greet()
         assert (again.job(job)["state"], again.job(job)["attempt"]) == ("PENDING", 0)
@@ -86,7 +86,7 @@ def test_the_death_of_the_parent_ends_the_workers(tmp_path: Path) -> None:
         up.process.send_signal(signal.SIGKILL)
         assert up.end() == -signal.SIGKILL
         until("the workers end", lambda: not any(map(alive, workers)))
-        assert "handed back" in up.said()
+        assert "returned to the queue" in up.said()
 
 
 def test_a_request_that_is_under_way_is_finished(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_up_needs_a_store_that_processes_share(tmp_path: Path) -> None:
 def test_what_no_worker_can_use_is_refused_at_once(tmp_path: Path, words: tuple[str, ...]) -> None:
     with starting(tmp_path, "up", *words) as up:
         assert up.end() == 1
-        assert up.said().startswith("error: ")
+        assert up.said().startswith("Error: ")
         assert len(up.said().splitlines()) == 1
 
 

@@ -16,8 +16,7 @@ import httpx2 as httpx
 from tests import fork_server
 from tests.fork_server import ForkedProcess
 from tests.story.flags import Flags
-from tests.story.sizes import PATIENCE_SECONDS
-from tests.support import ROOT
+from tests.support import PATIENCE_SECONDS, ROOT, pauses
 
 JOBYARD = str(Path(sys.executable).parent / "jobyard")
 APP = """
@@ -98,12 +97,13 @@ def alive(pid: int) -> bool:
 
 def until(what: str, holds: Any) -> Any:
     deadline = time.monotonic() + PATIENCE_SECONDS
+    pause = pauses(0.02, 0.2)
     while True:
         response = holds()
         if response:
             return response
         assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.02)
+        time.sleep(next(pause))
 
 
 @contextmanager

@@ -26,8 +26,10 @@ from jobyard.testing.history.events import (
     ReclaimReturned,
     RecordedAdopt,
     RecordedChange,
+    RecordedCheckpoint,
     RecordedConfigure,
     RecordedDecide,
+    RecordedDelivery,
     RecordedDisarm,
     RecordedExchange,
     RecordedInsert,
@@ -152,6 +154,7 @@ class Story:
         token: str | None = None,
         counted: bool = True,
         delay_seconds: float = 0.0,
+        signal: str | None = None,
     ) -> RecordedSettlement:
         if to is State.PENDING and counted:
             self.attempts[job_id] += 1
@@ -161,7 +164,19 @@ class Story:
             to=to,
             counted=counted,
             delay_seconds=delay_seconds,
+            signal=signal,
         )
+
+    def park(self, job_id: str) -> None:
+        self.exchange(settled=[self.sent(job_id, State.PENDING, counted=False, signal="its child jobs")])
+
+    def checkpoint(self, job_id: str, token: str | None = None) -> None:
+        self.deaths[job_id] = 0
+        key = LeaseKey(job_id, 0, token or self.tokens[job_id])
+        self.add(RecordedCheckpoint((key,)), LeasesReturned(()))
+
+    def deliver(self, *ids: str) -> None:
+        self.add(RecordedDelivery(ids), NothingReturned())
 
     def settle(
         self, job_id: str, to: State = State.COMPLETED, *, token: str | None = None, delay_seconds: float = 0.0

@@ -184,3 +184,44 @@ def test_thousands_of_jobs_are_checked_in_seconds() -> None:
     began = time.monotonic()
     assert story.codes() == set()
     assert time.monotonic() - began < 10
+
+
+def test_a_parked_workflow_is_woken_by_a_delivery() -> None:
+    story = Story()
+    story.insert("a", "b")
+    story.claim("a")
+    story.checkpoint("a")
+    story.park("a")
+    story.deliver("a")
+    story.claim("a")
+    story.settle("a")
+    story.claim("b")
+    assert story.codes() == set()
+
+
+def test_a_cancelled_workflow_is_claimed_once_more_to_end_itself() -> None:
+    story = Story()
+    story.insert("a")
+    story.claim("a")
+    story.checkpoint("a")
+    story.park("a")
+    story.change(Action.CANCEL, "a")
+    story.claim("a")
+    story.settle("a", State.CANCELLED)
+    assert story.codes(story.final(a=State.CANCELLED)) == set()
+
+
+def test_a_checkpoint_starts_the_count_of_deaths_again() -> None:
+    """The last claim says one death, as if nothing had happened between the two: an unrecorded claim died there."""
+    story = Story()
+    story.insert("a", "b")
+    story.claim("a")
+    story.reclaim("a")
+    story.claim("a")
+    story.checkpoint("a")
+    story.settle("a", State.PENDING)
+    story.exchange(answered=False)
+    story.claim("b")
+    story.deaths["a"] = 1
+    story.claim("a")
+    assert story.codes() == set()

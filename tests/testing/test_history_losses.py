@@ -39,7 +39,7 @@ def test_the_job_of_a_tick_is_a_job_like_any_other() -> None:
 
 def test_the_job_of_a_tick_on_an_unavailable_store_may_or_may_not_exist() -> None:
     story = Story()
-    story.decide(1000, job_id="a", decision=Decision.AWAY)
+    story.decide(1000, job_id="a", decision=Decision.UNAVAILABLE)
     assert story.codes([]) == set()
     story.claim("a")
     story.settle("a")

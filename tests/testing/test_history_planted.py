@@ -135,6 +135,40 @@ def claimed_before_due_after_retry(story: Story) -> None:
     story.claim("a")
 
 
+def claimed_before_due_though_parked_without_a_delivery(story: Story) -> None:
+    story.insert("a")
+    story.claim("a")
+    story.checkpoint("a")
+    story.park("a")
+    story.claim("a")
+
+
+def claimed_cancelled_before_it_had_begun(story: Story) -> None:
+    story.insert("a")
+    story.change(Action.CANCEL, "a")
+    story.claim("a")
+    story.checkpoint("a")
+
+
+def claimed_cancelled_twice(story: Story) -> None:
+    story.insert("a")
+    story.claim("a")
+    story.checkpoint("a")
+    story.park("a")
+    story.change(Action.CANCEL, "a")
+    story.change(Action.CANCEL, "a")
+    story.claim("a")
+
+
+def stale_renewal_accepted_as_a_checkpoint(story: Story) -> None:
+    story.insert("a")
+    story.claim("a")
+    token = story.tokens["a"]
+    story.reclaim("a")
+    story.claim("a")
+    story.checkpoint("a", token=token)
+
+
 def claimed_cancelled(story: Story) -> None:
     story.insert("a")
     story.change(Action.CANCEL, "a")

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
+from tests.story.sizes import size
 
 from jobyard.domain import admission
 from jobyard.domain.instant import Instant
@@ -194,7 +195,7 @@ class World:
 
 
 @pytest.mark.parametrize("deadly", [0.0, 0.02, 0.2])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(size(3, 8)))
 async def test_a_right_store_never_alarms(tmp_path: Path, seed: int, deadly: float) -> None:
     world = World(tmp_path, seed, deadly)
     await world.run(150)

@@ -15,22 +15,12 @@ def program() -> str:
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
+    [settings] = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "pyproject.toml").write_text(settings)
     (tmp_path / "test_examples.py").write_text(program())
-    response = python(
-        "-m",
-        "pytest",
-        "-q",
-        "-o",
-        "asyncio_mode=auto",
-        "-o",
-        "asyncio_default_fixture_loop_scope=function",
-        "-W",
-        "error",
-        "test_examples.py",
-        cwd=tmp_path,
-    )
+    response = python("-m", "pytest", "-q", "-W", "error", "test_examples.py", cwd=tmp_path)
     assert response.returncode == 0, response.stdout
-    assert f"{program().count('async def test_')} passed" in response.stdout
+    assert f"{program().count('def test_')} passed" in response.stdout
     assert not (tmp_path / "jobs.db").exists()  # the real store was never opened
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobyard import BlockingContext, Context, Jobyard, Park, Snooze, State, Unique, UniqueScope
+from jobyard.domain.instant import as_datetime
 from jobyard.errors import BadOption, JobFailed, UnknownKind
 from jobyard.testing import ManualClock, assert_enqueued, drain, inline, isolated, kit, refute_enqueued
 
@@ -71,7 +72,7 @@ async def test_isolated_on_a_file_with_a_clock_of_ones_own(tmp_path: Path) -> No
         assert await drain(yard) == []
         clock.advance(60)
         [job] = await drain(yard)
-        assert (job.state, job.finished_at) == (State.COMPLETED, 65_000)
+        assert (job.state, job.finished_at) == (State.COMPLETED, as_datetime(65_000))
         assert test.clock is clock
 
 
@@ -80,7 +81,7 @@ async def test_drain_answers_what_ran() -> None:
         assert await drain(yard) == []
         await parent.enqueue(3)
         assert [job.kind for job in await drain(yard, until_empty=False)] == ["parent"]
-        assert [job.payload_value()["to"] for job in await drain(yard)] == ["child 0"]
+        assert [job.payload["to"] for job in await drain(yard)] == ["child 0"]
         began = test.clock.now()
         assert len(await drain(yard, with_delayed=True)) == 2
         assert test.clock.now() == began + 20_000
@@ -170,7 +171,7 @@ async def test_assert_enqueued() -> None:
         await send.options(group="acme").enqueue("ann", {"retries": 2, "size": 3})
         await send.enqueue("bob")
         found = await assert_enqueued(yard, "send")
-        assert [job.payload_value()["to"] for job in found] == ["ann", "bob"]
+        assert [job.payload["to"] for job in found] == ["ann", "bob"]
         await assert_enqueued(yard, send, queue="mail", group="acme", payload={"options": {"size": 3}}, count=1)
         await assert_enqueued(yard, send, group="other", count=0)
         await refute_enqueued(yard, send, payload={"to": "eve"})

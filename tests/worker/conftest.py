@@ -23,7 +23,7 @@ def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]
     if request.param == "memory":
         yield Watched(make_store("memory://"))
         return
-    with empty_store(request.param, tmp_path) as url:
+    with empty_store(request.param, tmp_path, may_be_used=True) as url:
         yield Watched(make_store(url))
 
 

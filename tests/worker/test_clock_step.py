@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,18 @@ from jobyard import Context, Jobyard, State
 from jobyard.domain.events import ClockStepped, LeasesExpired
 from jobyard.domain.instant import Instant
 from jobyard.domain.lease import MAX_DEATHS
+from jobyard.errors import StoreUnavailable
 from jobyard.ports.clock import SystemClock
+from jobyard.stores.sharded import ShardedStore
+from jobyard.stores.sqlite import SqliteStore
 from jobyard.testing.clock import ManualClock
-from jobyard.worker import background
+from jobyard.worker import background_thread, lease_renewer
 from jobyard.worker.steady_clock import SteadyClock
 
 LEASE = 0.6
+# Of workers that must keep their jobs: longer than a busy machine can delay a renewal.
+LIVE_LEASE = 4.0
+STEPS = 10 * MAX_DEATHS if os.environ.get("JOBYARD_SOAK") else MAX_DEATHS
 
 
 class SteppedClock(ManualClock):
@@ -37,7 +44,8 @@ class SteppedClock(ManualClock):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
-    monkeypatch.setattr(background, "RECLAIM_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(background_thread, "RECLAIM_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(lease_renewer, "RENEW_AT_LEAST_EVERY_SECONDS", 0.2)
     return SteppedClock()
 
 
@@ -67,9 +75,9 @@ async def test_live_workers_keep_their_leases_through_steps_forwards(
         await go_on.wait()
 
     handles = [await work.enqueue() for _ in range(2)]
-    async with yard.worker(lease=LEASE), yard.worker(lease=LEASE):
+    async with yard.worker(lease=LIVE_LEASE), yard.worker(lease=LIVE_LEASE):
         await eventually(lambda: all_running(handles))
-        for steps in range(1, MAX_DEATHS + 1):
+        for steps in range(1, STEPS + 1):
             await reclaims(watched, 4)
             clock.advance(20)
             await eventually(partial(has_seen, events, 2 * steps))
@@ -79,7 +87,7 @@ async def test_live_workers_keep_their_leases_through_steps_forwards(
         for handle in handles:
             await handle.result(10)
             assert (await handle.info()).deaths == 0
-    assert [round(step.seconds) for step in events.of(ClockStepped)] == [20] * 2 * MAX_DEATHS
+    assert [round(step.seconds) for step in events.of(ClockStepped)] == [20] * 2 * STEPS
 
 
 def has_seen(events: Events, steps: int) -> bool:
@@ -111,6 +119,58 @@ async def test_a_new_worker_reclaims_what_a_step_back_has_made_long(
     async with yard.worker(queues=["another"], lease=LEASE):
         [expired] = await eventually(lambda: events.of(LeasesExpired))
         assert expired.worker == "dead"
+
+
+@pytest.mark.parametrize("stepped", ["default", "mail"])
+async def test_each_shard_is_judged_by_its_own_clock(
+    tmp_path: Path, clock: SteppedClock, events: Events, stepped: str
+) -> None:
+    clocks = {"default": clock, "mail": SteppedClock()}
+    shards = {name: Watched(SqliteStore(tmp_path / f"{name}.db", clock=clocks[name])) for name in clocks}
+    store = ShardedStore(shards["default"].as_store(), {"mail": shards["mail"].as_store()})
+    async with Jobyard(store=store, observer=events) as yard:
+        go_on = asyncio.Event()
+
+        @yard.job()
+        async def work(ctx: Context) -> None:
+            await go_on.wait()
+
+        handles = [await work.options(queue=queue).enqueue() for queue in clocks]
+        async with yard.worker(lease=LIVE_LEASE):
+            await eventually(lambda: all_running(handles))
+            for steps in range(1, MAX_DEATHS + 1):
+                await reclaims(shards[stepped], 4)
+                clocks[stepped].advance(20)
+                await eventually(partial(has_seen, events, steps))
+            await reclaims(shards[stepped], 4)
+            assert events.of(LeasesExpired) == []
+            await store.insert([new(queue="dead"), new(queue="mail", kind="dead")])
+            await store.exchange("dead", [], ["dead", "mail"], 2, LEASE)
+            clocks[stepped].advance(-3600)
+            expired = await eventually(lambda: len(found := events.of(LeasesExpired)) == 2 and found)
+            assert {(each.worker, lease.queue) for each in expired for lease in each.leases} == {
+                ("dead", "dead"),
+                ("dead", "mail"),
+            }
+            go_on.set()
+            for handle in handles:
+                await handle.result(10)
+
+
+async def test_an_unavailable_shard_does_not_stop_reclaiming_in_the_others(
+    tmp_path: Path, clock: SteppedClock, events: Events
+) -> None:
+    default = Watched(SqliteStore(tmp_path / "default.db", clock=clock))
+    mail = SqliteStore(tmp_path / "mail.db", clock=clock)
+    store = ShardedStore(default.as_store(), {"mail": mail})
+    async with Jobyard(store=store, observer=events) as yard:
+        async with yard.worker(queues=["another"], lease=LEASE):
+            default.failing, default.failing_verbs = StoreUnavailable("away"), ("now", "reclaim")
+            await store.insert([new(queue="mail")])
+            await store.exchange("dead", [], ["mail"], 1, LEASE)
+            [expired] = await eventually(lambda: events.of(LeasesExpired))
+            assert expired.worker == "dead"
+        default.failing = None
 
 
 def test_the_old_time_runs_on_for_one_lease_after_a_step_forwards() -> None:

@@ -24,7 +24,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 @pytest.fixture
 async def yard(tmp_path: Path, events: Events) -> AsyncIterator[Jobyard]:
-    with empty_store("postgres", tmp_path) as url:
+    with empty_store("postgres", tmp_path, may_be_used=True) as url:
         async with Jobyard(url, observer=events) as yard:
             yield yard
             assert await yard.store.audit() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.conformance.support import claim, configure, get_job, group_info, insert_one, new, queue_info, settle
 
@@ -41,6 +42,17 @@ async def test_an_adopted_job_uses_a_slot(store: Store) -> None:
     assert await claim(store) == ()
     await settle(store, lease, Done())
     assert len(await claim(store)) == 1
+
+
+async def test_a_lost_response_of_an_adoption_can_be_settled_by_its_token(store: Store) -> None:
+    job = new()
+    granted = await store.adopt(job, "manager", "pod-1", token="0123456789abcdef")
+    assert granted.token.endswith("0123456789abcdef")  # a sharded store marks it
+    kept = await get_job(store, job.id)
+    # What a caller knows that has only written the token down.
+    found = msgspec.structs.replace(granted, sequence=kept.sequence)
+    assert (await settle(store, found, Done())).refused == ()
+    assert (await get_job(store, job.id)).state is State.COMPLETED
 
 
 async def test_adopting_a_duplicate_id_is_rejected(store: Store) -> None:

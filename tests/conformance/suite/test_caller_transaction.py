@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from tests.conformance.support import configure, get_job, insert_one, new, queue_info, running, settlement
 
-from jobyard.domain.job import State
+from jobyard.domain.job import Parent, State
 from jobyard.domain.outcome import Done, Failed
 from jobyard.errors import BadInput, LeaseLost, QueueFull
 from jobyard.ports.store import Store
@@ -64,3 +64,22 @@ async def test_a_refused_settlement_leaves_no_counts_and_keeps_the_callers_work(
     info = await queue_info(store)
     assert (info.running, info.completed, info.failed) == (0, 1, 1)
     assert await store.audit() == []
+
+
+async def test_the_end_of_a_child_is_recorded_if_the_caller_commits(store: Store) -> None:
+    parent = Parent("the parent", "1:scan", "7")
+    lease = await running(store, parent=parent)
+    async with transaction_of(store) as transaction:
+        await store.settle(settlement(lease, Done(b"1")), transaction)
+        assert await store.ended_jobs() == []
+    [ended] = await store.ended_jobs()
+    assert (ended.job_id, ended.state, ended.parent, ended.result) == (lease.job_id, State.COMPLETED, parent, b"1")
+
+
+async def test_a_child_is_inserted_once_in_the_callers_transaction(store: Store) -> None:
+    child = new(parent=Parent("the parent", "1:scan", "7"))
+    async with transaction_of(store) as transaction:
+        [first] = await store.insert([child], transaction)
+        [second] = await store.insert([child], transaction)
+    assert (first.created, second.created, second.id) == (True, False, child.id)
+    assert (await get_job(store, child.id)).parent_id == "the parent"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.conformance.support import claim_one, get_job, insert, insert_one, new, settle
 
 from jobyard.domain.job import Job, State, Unique
 from jobyard.domain.outcome import Done
-from jobyard.ports.admin_store import Filter
+from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
@@ -204,3 +206,53 @@ async def test_jobs_that_are_much_too_old_are_not_visited(
             cursor, pages = page.cursor, pages + 1
         assert (found[:2], len(found)) == (late[::-1], 32 if where.created_after == 0 else 2)
         assert (pages <= 3) == (where.created_after != 0)
+
+
+async def test_an_index_finds_the_few_jobs_of_a_group_kind_queue_state_tag_or_time(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are older than hundreds of others, of which one page visits only a few."""
+    for setting in ROWS:
+        monkeypatch.setattr(setting, 10)
+    moment = await store.now()
+    rare = [new(kind="rare", queue="letters", group="few", tags=("odd",)) for _ in range(4)]
+    await insert(store, *rare)
+    failed = (await claim_one(store, "letters")).key.job_id
+    await store.change(Action.CANCEL, [rare[1].id])
+    clock.advance(2 * 3600)
+    for _ in range(10):
+        await insert(store, *(new(group=f"g{number % 3}") for number in range(25)))
+    ids = [job.id for job in reversed(rare)]
+
+    async def first_page(**where: Any) -> list[str]:
+        return [job.id for job in (await store.find(Filter(**where), 10)).jobs]
+
+    for where in ({"group": "few"}, {"kind": "rare"}, {"queue": "letters"}, {"tag": "odd"}):
+        assert await first_page(**where) == ids, where
+    assert await first_page(created_before=moment + 1) == ids
+    assert await first_page(states=(State.CANCELLED,)) == [rare[1].id]
+    assert await first_page(states=(State.RUNNING,)) == [failed]
+    assert await first_page(group="few", kind="rare", states=(State.PENDING,)) == [rare[3].id, rare[2].id]
+    assert await first_page(queue="letters", states=(State.PENDING,)) == [rare[3].id, rare[2].id]
+    assert await first_page(group="nobody") == []
+
+
+async def test_find_by_a_path_in_the_payload(store: Store) -> None:
+    payloads = (
+        '{"user":{"id":42,"name":"Zoë"},"list":[{"a":"x y"}]}',
+        '{"user":{"id":"42"},"on":true,"none":null}',
+        '{"user":{"id":421,"name":"42"}}',
+    )
+    first, second, third = await insert(store, *(new(payload=payload.encode()) for payload in payloads))
+
+    async def ids(*conditions: str) -> list[str]:
+        return [job.id for job in await find_all(store, Filter(payload=conditions))]
+
+    assert await ids("user.id:42") == [second, first]
+    assert await ids("user.id:421") == [third]
+    assert await ids("user.name:Zoë") == [first]
+    assert await ids("list.0.a:x y") == [first]
+    assert await ids("on:true", "user.id:42") == [second]
+    assert await ids("none:null") == [second]
+    assert await ids("user.id:4") == await ids("user:42") == await ids("nowhere:1") == await ids("user.id") == []
+    assert await ids("user.name:42") == [third]

@@ -86,16 +86,14 @@ async def test_a_signal_to_a_job_that_has_not_started_is_remembered(store: Store
     assert (await claim_one(store)).signal == b"1"
 
 
-async def test_the_latest_signal_of_each_name_is_remembered(store: Store) -> None:
+async def test_signals_of_a_name_are_taken_in_order(store: Store) -> None:
     lease = await running(store)
     for name, data in (("go", b"1"), ("stay", b"2"), ("go", b"3")):
         await store.signal(lease.job_id, name, data)
-    await settle(store, lease, Park("go"))
-    lease = await claim_one(store)
-    assert lease.signal == b"3"
-    await settle(store, lease, Park("stay"))
-    lease = await claim_one(store)
-    assert lease.signal == b"2"
+    for name, data in (("go", b"1"), ("stay", b"2"), ("go", b"3")):
+        await settle(store, lease, Park(name))
+        lease = await claim_one(store)
+        assert lease.signal == data
 
 
 async def test_a_remembered_signal_is_used_once(store: Store) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from jobyard.domain.job import QueueSettings
 from jobyard.operations import queue_settings
 from jobyard.operations.queue_settings import change, declare, reset, with_origins
@@ -71,3 +73,21 @@ async def test_a_writer_that_was_overtaken_applies_the_newest_settings(store: St
     await change(store, "mail", {"max_running": 2})
     await queue_settings._apply(store, {"mail": written})
     assert (await queue(store)).settings.max_running == 2
+
+
+async def test_documents_of_the_version_with_one_age(store: Store) -> None:
+    """An age of 0 was the default of declarations, and is on purpose when an operator chose it."""
+    old = {"max_running": 8, "keep_completed": 100, "keep_failed": 7, "keep_seconds": 0.0}
+    documents = {
+        "mail": {"declared": old},
+        "slow": {"declared": old | {"keep_seconds": 60.0}},
+        "fast": {"declared": old, "changed": {"keep_seconds": 0.0}},
+    }
+    for name, document in documents.items():
+        await store.put(queue_settings.COLLECTION, name, msgspec.json.encode(document))
+        await reset(store, name) if name == "mail" else await change(store, name, {"max_running": 5})
+    ages = {name: (await queue(store, name)).settings for name in ("slow", "fast")}
+    assert (ages["slow"].keep_completed_seconds, ages["slow"].keep_failed_seconds) == (60, 60)
+    assert (ages["fast"].keep_completed_seconds, ages["fast"].keep_failed_seconds) == (0, 0)
+    await change(store, "mail", {"max_running": 5})
+    assert (await queue(store)).settings == QueueSettings(max_running=5, keep_failed=7)

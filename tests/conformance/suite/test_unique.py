@@ -91,7 +91,7 @@ async def test_a_period_starts_at_insertion(store: Store, clock: ManualClock) ->
 
 
 async def test_a_forever_key_is_kept_after_the_job(store: Store, clock: ManualClock) -> None:
-    await store.configure("default", QueueSettings(keep_completed=0))
+    await store.configure("default", QueueSettings(keep_completed=0, keep_completed_seconds=0))
     first = await insert_unique(store, EVER)
     await settle(store, await claim_one(store), Done())
     clock.advance(1e8)

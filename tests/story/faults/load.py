@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests import fork_server
 from tests.story.harness import Harness, Process
 from tests.story.overlap import most_at_once
 
@@ -117,8 +117,8 @@ async def doctor(url: str) -> Diagnosis:
 
 def _doctor(url: str) -> Diagnosis:
     began = time.monotonic()
-    words = [str(Path(sys.executable).parent / "jobyard"), "--store", url, "doctor", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=DOCTOR_SECONDS, check=False)
+    words = ["--store", url, "doctor", "--json"]
+    done = fork_server.run("jobyard", words, environment=os.environ, folder=Path.cwd(), timeout=DOCTOR_SECONDS)
     assert done.stdout, done.stderr
     findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     failures = [f"{finding['what']}: {finding['says']}" for finding in findings if finding["level"] == "fail"]

@@ -19,7 +19,7 @@ from jobyard.errors import StoreError, StoreFull
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 180)]
 
-JOBS = size(200, 2000)
+JOBS = size(100, 2000)
 DISK_MEGABYTES = 160
 BIG = "x" * 100_000
 

@@ -22,8 +22,8 @@ from tests.story.sizes import SOAK, size
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(1200 if SOAK else 180)]
 
-JOBS = size(600, 5000)
-JOBS_BETWEEN = size(120, 400)
+JOBS = size(360, 5000)
+JOBS_BETWEEN = size(80, 400)
 WORKERS = 3
 
 

@@ -1,0 +1,203 @@
+"""Each page of the dashboard shows what the store holds, and its numbers link to the lists that they count."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import expect
+from tests.browser.dashboard import DashboardPage, World
+from tests.support import eventually
+
+from jobyard.dashboard.assets import load_assets
+from jobyard.domain.job import State
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MAX_FIRST_PAGE_BYTES = 200_000
+MAX_NODES = 1_500
+
+
+async def test_overview_shows_numbers_charts_queues_and_what_needs_attention(
+    shown: DashboardPage, world: World
+) -> None:
+    page = shown.page
+    await world.yard.enqueue("send_mail", {}, queue="nobody")
+    await shown.go("", "Overview")
+    strip = page.locator(".numbers")
+    await expect(strip).to_contain_text("Running5 of 8 slots")
+    await expect(page.get_by_role("img", name=re.compile("Jobs finished per minute"))).to_be_visible()
+    await expect(page.get_by_role("img", name=re.compile("Time from due to started"))).to_be_visible()
+    await expect(shown.row("exports")).to_contain_text("5 of 6")
+    await expect(shown.row("nobody")).to_contain_text("No worker")
+    await expect(page.locator(".notes")).to_contain_text("nobody")
+    for name in ("5 min", "24 h", "1 h"):
+        await page.get_by_role("button", name=name, exact=True).click()
+        await expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
+    await strip.get_by_role("link", name="5", exact=True).click()
+    await expect(page).to_have_url(re.compile(r"#/jobs\?state=RUNNING$"))
+    await expect(page.locator("tbody tr")).to_have_count(5)
+
+
+async def test_charts_can_be_read_with_the_keyboard_and_as_a_table(shown: DashboardPage) -> None:
+    await shown.go("", "Overview")
+    chart = shown.page.locator(".chart").first
+    await chart.locator("svg").focus()
+    await shown.page.keyboard.press("ArrowLeft")
+    await expect(chart.locator(".tooltip")).to_contain_text("UTC")
+    await chart.get_by_text("Show as table").click()
+    await expect(chart.get_by_role("columnheader", name="Finished per minute")).to_be_visible()
+
+
+async def test_queues_and_one_queue_with_its_line_of_groups(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("queues", "Queues")
+    await expect(shown.row("exports")).to_be_visible()
+    await page.get_by_label("Find a queue").fill("expo")
+    await expect(shown.row("mail")).to_have_count(0)
+    await page.get_by_role("link", name="exports").click()
+    await expect(page.locator("h1")).to_contain_text("exports")
+    await expect(shown.row("globex")).to_contain_text("2 of 2")
+    await expect(shown.row("globex")).to_contain_text("Full: keeps its place")
+    await expect(page.locator(".line-group")).to_have_count(2)  # acme and globex have waiting jobs
+    assert await page.locator(".line svg").get_attribute("aria-hidden") == "true"
+    await expect(page.locator(".facts")).to_contain_text("Running per group2")
+
+
+async def test_jobs_are_filtered_by_chips_tabs_and_the_address(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("jobs?queue=exports", "Jobs")
+    await expect(page.locator("tbody tr")).to_have_count(8)
+    await expect(page.get_by_role("columnheader", name="Queue")).to_have_count(0)  # pinned by the filter
+    field = page.get_by_label("Add a filter")
+    await field.fill("group:globex")
+    await field.press("Enter")
+    await expect(page.locator(".query .chip")).to_have_text([re.compile("queue:exports"), re.compile("group:globex")])
+    await expect(page.locator("tbody tr")).to_have_count(4)
+    await page.get_by_role("navigation", name="State").get_by_role("link", name=re.compile("Pending")).click()
+    await expect(page).to_have_url(re.compile("state=PENDING"))
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.reload()
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.get_by_role("button", name="Remove group:globex").click()
+    await expect(page.locator("tbody tr")).to_have_count(3)
+
+
+async def test_search_by_a_payload_path_from_a_click(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("jobs?kind=send_mail", "Jobs")
+    await page.get_by_role("button", name="to:ann@example.com").click()
+    await expect(page.locator(".query .chip")).to_contain_text(["kind:send_mail", "payload.to:ann@example.com"])
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await shown.go("jobs?kind=nothing", "Jobs")
+    await expect(page.locator(".empty")).to_contain_text("No jobs with kind:nothing")
+    await expect(page.get_by_role("link", name="Clear filters")).to_be_visible()
+
+
+async def test_suggestions_complete_what_is_typed(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("jobs", "Jobs")
+    field = page.get_by_label("Add a filter")
+    await field.fill("queue:exp")
+    await expect(page.get_by_role("option", name="queue:exports")).to_be_visible()
+    await field.press("ArrowDown")
+    await field.press("Enter")
+    await expect(page).to_have_url(re.compile("queue=exports"))
+
+
+async def test_job_shows_timeline_progress_log_payload_and_hides_secrets(shown: DashboardPage, world: World) -> None:
+    page = shown.page
+    job_id = (await world.ids("export", State.RUNNING))[0]
+    await shown.go(f"jobs/{job_id}", "export")
+    await expect(page.get_by_role("img", name="Progress: 40 %")).to_be_visible()
+    await expect(page.locator(".now")).to_contain_text("40 of 100 orders")
+    await expect(page.locator(".timeline")).to_contain_text("running")
+    await expect(page.locator(".log")).to_contain_text("exporting")
+    payload = page.locator(".json").first
+    await expect(payload).to_contain_text("•••••• hidden")
+    assert "s3cret" not in await page.content()
+    await shown.go("jobs?queue=exports", "Jobs")
+    await expect(page.get_by_role("button", name="shop:acme").first).to_be_visible()
+    assert "s3cret" not in await page.content()
+
+
+async def test_failed_job_shows_its_traceback_and_a_waiting_one_why_it_waits(
+    shown: DashboardPage, world: World
+) -> None:
+    await shown.go(f"jobs/{(await world.ids('fail', State.FAILED))[0]}", "fail")
+    await expect(shown.page.locator("details[open] pre")).to_contain_text("Traceback")
+    await expect(shown.page.locator("details[open] pre .red")).to_contain_text("ValueError: the address is unknown")
+    await shown.go(f"jobs/{(await world.ids('export', State.PENDING))[0]}", "export")
+    await expect(shown.page.locator(".now")).to_contain_text("of 2 running")
+
+
+async def test_large_integers_are_exact(shown: DashboardPage) -> None:
+    await shown.go("jobs?kind=send_mail&text=ann%40", "Jobs")
+    await shown.row("9007199254740993").get_by_role("link").first.click()
+    await expect(shown.page.locator(".json")).to_contain_text(["9007199254740993", "9007199254740993"])
+
+
+async def test_schedules_in_words_with_next_run(shown: DashboardPage) -> None:
+    await shown.go("schedules", "Schedules")
+    await expect(shown.row("nightly")).to_contain_text("At 02:00 every day")
+    await expect(shown.row("nightly")).to_contain_text("Asia/Seoul")
+    await expect(shown.row("nightly")).to_contain_text(re.compile(r"in \d"))
+
+
+async def test_workers_with_their_slots(shown: DashboardPage) -> None:
+    await shown.go("workers", "Workers")
+    await expect(shown.page.locator("tbody tr")).to_have_count(1)
+    await expect(shown.page.locator("tbody tr")).to_contain_text("5 of 8")
+
+
+async def test_pages_without_content_teach_the_next_step(shown: DashboardPage) -> None:
+    await shown.go("runners", "Runners")
+    await expect(shown.page.locator(".empty")).to_contain_text("runners.profiles")
+    await shown.go("workflows", "Workflows")
+    await expect(shown.page.locator(".empty")).to_contain_text("No runs yet")
+    await shown.go("code", "Code")
+    await expect(shown.page.get_by_label("Source code")).to_be_visible()
+
+
+async def test_palette_jumps_and_keys_move(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("", "Overview")
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox", name=re.compile("Go to a page")).fill("expo")
+    await expect(page.get_by_role("option", name=re.compile("exports"))).to_be_visible()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_contain_text("exports")
+
+    async def jobs_are_open() -> bool:
+        await page.keyboard.type("gj")  # two keys that must follow each other within seconds
+        return await page.locator("h1").inner_text() == "Jobs"
+
+    await eventually(jobs_are_open)
+    await expect(page.locator("tr[data-id]").first).to_be_visible()
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await expect(page.locator(".bulk")).to_contain_text("1 selected")
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".bulk")).to_have_count(0)
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
+    await page.keyboard.press("Escape")
+
+
+async def test_times_are_relative_utc_or_local(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("jobs?kind=fail", "Jobs")
+    cell = page.locator("tbody time").first
+    await expect(cell).to_contain_text("ago")
+    await page.get_by_role("button", name="Relative").click()
+    await expect(cell).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
+    await page.get_by_role("button", name="UTC").click()
+    await page.get_by_role("button", name="Local").click()
+    await expect(cell).to_contain_text("ago")
+
+
+async def test_first_page_is_small_and_has_few_elements(shown: DashboardPage) -> None:
+    assets = load_assets()
+    shared = sum(len(asset.compressed) for name, asset in assets.by_name.items() if not name.startswith("pages/"))
+    assert shared + len(assets.by_name["pages/overview.js"].compressed) < MAX_FIRST_PAGE_BYTES
+    await shown.go("jobs", "Jobs")
+    assert await shown.page.evaluate("document.querySelectorAll('*').length") < MAX_NODES

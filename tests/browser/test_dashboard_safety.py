@@ -1,0 +1,125 @@
+"""Nothing of a job becomes markup or script, pages fit a phone in dark mode, and axe finds nothing serious."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.browser.dashboard import DashboardPage, World
+from tests.support import ROOT
+
+from jobyard.domain.job import State
+from jobyard.server.middleware import CONTENT_SECURITY_POLICY
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTILE = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}${7*7}</textarea>&amp;"
+HIDDEN = "a\u202eb\u2066c\x1bd"
+AXE = ROOT / "node_modules/axe-core/axe.min.js"
+PAGES = [
+    ("", "Overview"), ("queues", "Queues"), ("queues/exports", "exports"), ("jobs", "Jobs"),
+    ("dead-letters", "Dead letters"), ("schedules", "Schedules"), ("workflows", "Workflows"), ("runners", "Runners"),
+    ("code", "Code"), ("workers", "Workers"), ("settings", "Settings"), ("settings?tab=audit", "Settings"),
+]  # fmt: skip
+
+
+async def hostile_jobs(world: World) -> list[str]:
+    """Jobs with hostile text in every field that a caller or a handler sets."""
+    async with world.api.client("operator") as client:
+        body: dict[str, Any] = {
+            "kind": HOSTILE, "queue": HOSTILE, "group": HOSTILE, "tags": [HOSTILE],
+            "payload": {HOSTILE: HOSTILE, "list": [HIDDEN, {HOSTILE: None}]}, "unique": {"key": HOSTILE},
+        }  # fmt: skip
+        response = await client.post("/v1/jobs", json=body)
+        # A server with an app accepts only its own kinds.
+        body["kind"] = "send_mail"
+        if response.status_code != 202:
+            body["payload"] = {"to": HOSTILE + HIDDEN}
+            response = await client.post("/v1/jobs", json=body)
+        assert response.status_code == 202, response.text
+        job_id: str = response.json()["id"]
+        await client.post(f"/v1/jobs/{job_id}/cancel", json={"reason": HOSTILE})
+        schedule = {"name": HOSTILE, "expression": "0 2 * * *", "kind": "send_mail", "payload": {"to": HOSTILE}}
+        response = await client.post("/v1/schedules", json=schedule)
+        assert response.status_code == 201, response.text
+    await world.api.tokens.create(HOSTILE, "viewer")
+    failed = (await world.yard.enqueue("fail", {"text": HOSTILE + HIDDEN}, group=HOSTILE)).id
+    await world.wait_for("fail", State.FAILED, 3)
+    return [job_id, failed]
+
+
+async def test_hostile_text_stays_text_on_every_page(shown: DashboardPage, world: World) -> None:
+    page = shown.page
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    hostile = await hostile_jobs(world)
+    encoded = await page.evaluate("(text) => encodeURIComponent(text)", HOSTILE)
+    addresses = [*PAGES, *((f"jobs/{each}", "") for each in hostile)]
+    addresses += [
+        (f"queues/{encoded}", ""),
+        (f"jobs?queue={encoded}&text={encoded}&payload={encoded}:{encoded}", "Jobs"),
+    ]
+    for address, heading in addresses:
+        await page.goto(f"{shown.url}/#/{address}")
+        await expect(page.locator("h1")).to_contain_text(heading)
+        await expect(page.locator("main .card, main .banner").first).to_be_visible()
+        assert await page.locator("img, #app script, iframe, object, [onerror], [style]").count() == 0, address
+    await page.goto(f"{shown.url}/#/jobs/{hostile[1]}")
+    await expect(page.locator("details[open] pre")).to_contain_text(HOSTILE)
+    await expect(page.locator("details[open] pre")).to_contain_text(r"\u202e")
+    assert dialogs == []
+
+
+async def test_scripts_and_styles_of_others_are_blocked(shown: DashboardPage) -> None:
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    await shown.go("jobs", "Jobs")
+    directive = await shown.page.evaluate(
+        """() => new Promise((resolve) => {
+          document.addEventListener("securitypolicyviolation", (event) => resolve(event.effectiveDirective));
+          const script = document.createElement("script");
+          script.textContent = "document.title = 'injected'";
+          document.body.append(script);
+        })"""
+    )
+    assert directive == "script-src-elem"
+    assert await shown.page.title() != "injected"
+    shown.errors.clear()  # the browser logs the violation
+
+
+async def test_pages_fit_a_phone_in_dark_mode(browser: Browser, world: World) -> None:
+    job_id = (await world.ids("export", State.RUNNING))[0]
+    options: dict[str, Any] = {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark"}
+    async with world.page(browser, **options) as shown:
+        for address, heading in [*PAGES, (f"jobs/{job_id}", "export")]:
+            await shown.go(address, heading)
+            for width in (360, 400):
+                await shown.page.set_viewport_size({"width": width, "height": 800})
+                assert await shown.page.evaluate("document.documentElement.scrollWidth") <= width, address
+        ground = await shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == "rgb(14, 16, 19)"
+        await shown.page.get_by_role("button", name="Light or dark").click()
+        await expect(shown.page.locator("html")).to_have_attribute("data-theme", "light")
+        await shown.page.get_by_role("button", name="More").click()
+        await shown.page.get_by_role("link", name="Workers").click()
+        await expect(shown.page.locator("h1")).to_have_text("Workers")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="npm install brings axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_serious(browser: Browser, world: World, scheme: str) -> None:
+    failed = (await world.ids("fail", State.FAILED))[0]
+    axe = Path(AXE).read_text()
+    async with world.page(browser, color_scheme=scheme) as shown:
+        found: list[str] = []
+        for address, heading in [*PAGES, (f"jobs/{failed}", "fail")]:
+            await shown.go(address, heading)
+            await shown.page.evaluate(axe)  # by the debugger, which the content security policy does not bind
+            result = await shown.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found += [
+                f"{address or 'overview'}: {each['id']}: {each['nodes'][0]['html'][:200]}"
+                for each in result["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+        assert found == []
