@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 from tests.conformance.support import new
 from tests.sandbox.fake_daemon import daemon
+from tests.servers.ports import free_port
 from tests.story.up import alive
 from tests.support import eventually
 
@@ -156,8 +156,7 @@ async def test_check_fails_for_a_daemon_without_a_tier(tmp_path: Path) -> None:
 
 async def test_worker_readiness_shows_the_reason(tmp_path: Path) -> None:
     yard = Jobyard("memory://")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     async with daemon(tmp_path, state=SandboxState(reason="no namespaces here")) as fake, yard:
         enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
         health = WorkerHealth(yard, WorkerMetrics(yard), "127.0.0.1", port)

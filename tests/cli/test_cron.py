@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 from tests.cli.support import PATIENCE_SECONDS, USAGE, Shop, error_code, shop
 from tests.cli.test_systemd import Manager, manager
-from tests.story.test_readme import free_port
+from tests.servers.ports import free_port
 from tests.support import eventually
 
 from jobyard import Jobyard

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests import fork_server
 from tests.client.support import Site, make_yard
 from tests.fork_server import ForkedProcess
 from tests.server.support import ApiServer, serving
+from tests.servers.ports import free_port
 from tests.servers.proxy import Mode, Proxy
 from tests.support import ROOT, Watched, eventually
 
@@ -180,11 +180,6 @@ async def test_a_server_killed_and_started_again_while_the_client_waits(tmp_path
             first.kill()
             first.wait()
         assert len((await yard.page()).items) == 1
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def start_server(folder: Path, port: int) -> ForkedProcess:

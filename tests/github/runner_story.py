@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import os
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import httpx2 as httpx
 from tests import fork_server
 from tests.fork_server import ForkedProcess
+from tests.servers.ports import free_port
 from tests.story.engines import empty_store, start_servers
 from tests.support import PATIENCE_SECONDS, ROOT
 
@@ -259,9 +259,3 @@ async def on_stores(tell: Callable[[str], Awaitable[None]], engines: Iterable[st
     ends = await asyncio.gather(*(tell(engine) for engine in engines), return_exceptions=True)
     for end in sorted((end for end in ends if end is not None), key=lambda end: not isinstance(end, Exception)):
         raise end
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
-from tests.github.runner_story import PROFILE, RunnerStory, free_port, runner_story
+from tests.github.runner_story import PROFILE, RunnerStory, runner_story
+from tests.servers.ports import free_port
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 

@@ -14,7 +14,7 @@ from tests.cli.support import shop as shop  # noqa: PLC0414  # a fixture
 from tests.github.runner_site import RunnerSite
 from tests.github.test_runner_cli import GitHubThread, Runners
 from tests.github.test_runner_cli import github as github  # noqa: PLC0414  # a fixture
-from tests.servers.folders import free_port
+from tests.servers.ports import free_port
 
 DEADLINE_SECONDS = 30.0
 

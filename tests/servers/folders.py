@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -75,9 +74,3 @@ def _is_alive(number: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from tests.servers.folders import free_port, new_folder
+from tests.servers.folders import new_folder
+from tests.servers.ports import free_port
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.house.repository import blocks
 from tests.sandbox.machine_tiers import best_tier
+from tests.servers.ports import free_port
 from tests.story.up import until
 from tests.support import ROOT
 
@@ -23,11 +23,6 @@ from jobyard.sandbox.protocol import Tier
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 SHOWN_PORT = 8080
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def run_command() -> str:

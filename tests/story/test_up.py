@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2 as httpx
 import pytest
+from tests.servers.ports import free_ports
 from tests.story.engines import on_every_store
 from tests.story.up import alive, starting, until
 
@@ -281,15 +282,6 @@ def answers(url: str) -> bool:
         return httpx.get(url).status_code == 200
     except httpx.TransportError:
         return False
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` free ports in a row."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port = int(first.getsockname()[1])
-            if all(refuses("127.0.0.1", port + more) for more in range(1, count)):
-                return port
 
 
 def test_up_needs_an_app(tmp_path: Path) -> None:

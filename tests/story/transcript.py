@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from tests.house.repository import DOCS
-from tests.story.test_readme import free_port, made_to_run, shell
+from tests.servers.ports import free_port
+from tests.story.test_readme import made_to_run, shell
 
 PAGE = DOCS / "transcript.md"
 SHOWN = "8080"
