@@ -36,6 +36,13 @@ async def site() -> AsyncIterator[WarmSite]:
         yield made
 
 
+@pytest.fixture
+async def silent_site() -> AsyncIterator[WarmSite]:
+    """A site whose warm pods do not ask for their configuration until `may_fetch` is set."""
+    async with warm_site(may_fetch=False) as made:
+        yield made
+
+
 def token_of(site: WarmSite, runner: Runner) -> str:
     return next(token for token, url in site.world.urls.items() if f"/{runner.name}/" in url)
 
@@ -96,8 +103,8 @@ async def test_the_configuration_is_stored_nowhere(site: WarmSite, caplog: pytes
     assert {key for each in site.world.secrets() for key in each["data"]} == {"warm-token"}
 
 
-async def test_the_entry_script_gets_the_configuration(site: WarmSite, tmp_path: Path) -> None:
-    site.world.may_fetch.clear()
+async def test_the_entry_script_gets_the_configuration(silent_site: WarmSite, tmp_path: Path) -> None:
+    site = silent_site
     [warm] = await site.warm()
     await eventually(lambda: site.world.urls)
     token = token_of(site, warm)
@@ -126,8 +133,8 @@ async def test_the_configuration_is_sent_once(site: WarmSite) -> None:
     assert site.replicas[0].github.minted == [warm.name]
 
 
-async def test_a_wrong_token_gets_nothing(site: WarmSite) -> None:
-    site.world.may_fetch.clear()
+async def test_a_wrong_token_gets_nothing(silent_site: WarmSite) -> None:
+    site = silent_site
     [warm] = await site.warm()
     site.world.job()
     assigned = await site.assigned()
@@ -143,19 +150,18 @@ async def test_a_wrong_token_gets_nothing(site: WarmSite) -> None:
 
 
 async def test_the_token_of_one_runner_is_not_that_of_another() -> None:
-    async with warm_site(profile(warm=2)) as site:
-        site.world.may_fetch.clear()
+    async with warm_site(profile(warm=2), may_fetch=False) as site:
         first, second = await site.warm(2)
         await eventually(lambda: len(site.world.urls) == 2)
         assert (await ask(site, first.name, token_of(site, second))).status_code == 401
 
 
 async def test_concurrent_requests_make_one_registration() -> None:
-    async with warm_site(replicas=2) as site:
-        site.world.may_fetch.clear()
+    async with warm_site(replicas=2, may_fetch=False) as site:
         [warm] = await site.warm()
         site.world.job()
         await site.assigned()
+        await eventually(lambda: site.world.urls)
         token = token_of(site, warm)
         services = [replica.services.warm for replica in site.replicas]
         asked = (each.deliver(warm.name, token, wait_seconds=0) for each in (*services, *services))
@@ -179,8 +185,8 @@ async def test_two_replicas_do_not_give_one_runner_to_two_jobs() -> None:
 # Failures
 
 
-async def test_a_pod_that_dies_before_it_asks(site: WarmSite) -> None:
-    site.world.may_fetch.clear()
+async def test_a_pod_that_dies_before_it_asks(silent_site: WarmSite) -> None:
+    site = silent_site
     [warm] = await site.warm()
     job = site.world.job()
     await site.assigned()
@@ -193,8 +199,7 @@ async def test_a_pod_that_dies_before_it_asks(site: WarmSite) -> None:
 
 async def test_a_pod_that_never_asks() -> None:
     timeouts = RunnerTimeouts(minted=0.5, idle=60)
-    async with warm_site(profile(timeouts=timeouts)) as site:
-        site.world.may_fetch.clear()
+    async with warm_site(profile(timeouts=timeouts), may_fetch=False) as site:
         [warm] = await site.warm()
         site.world.job()
         first = (await site.assigned()).ticket

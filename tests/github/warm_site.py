@@ -229,9 +229,15 @@ class WarmSite:
 
 @asynccontextmanager
 async def warm_site(
-    *profiles: RunnerProfile, replicas: int = 1, orgs: Sequence[str] = ("acme",), **settings: Any
+    *profiles: RunnerProfile,
+    replicas: int = 1,
+    orgs: Sequence[str] = ("acme",),
+    may_fetch: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[WarmSite]:
     world = WarmWorld(orgs)
+    if not may_fetch:
+        world.may_fetch.clear()
     async with world.serving(), started(world, *profiles, replicas=replicas, **settings) as site:
         yield site
 
