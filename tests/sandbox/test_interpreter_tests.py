@@ -38,7 +38,7 @@ async def test_module(connection: DaemonConnection, module: str) -> None:
     if best_tier() is not Tier.A:
         pytest.skip("other tiers have fewer processes")
     if not list(Path("/usr/lib").glob(f"python3.*/test/{module}*")):
-        pytest.skip("Debian's package libpython3-testsuite is not installed")
+        pytest.skip("Debian's package of the interpreter's tests is not installed")
     request = RunRequest(id=0, language="python", source=RUN.format(module=module).encode(), limits=LIMITS)
     seen = await connection.run(request)
     assert isinstance(seen, RunFinished)

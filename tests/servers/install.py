@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.servers import github_descriptions
-from tests.servers.absent import PACKAGES, find
+from tests.servers.absent import LANGUAGES, PACKAGES, find
 
 # Asked by Debian's packages before they start what they install; 101 is "no".
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -19,8 +19,9 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 def main() -> int:
     install_packages([package for program, package in PACKAGES.items() if find(program) is None])
-    # On its own: a machine whose packages lack npm still gets the servers.
+    # On their own: a machine whose packages lack one of these still gets the servers.
     install_packages([] if find("npm") else ["npm"])
+    install_packages([package for path, package in LANGUAGES.items() if not Path(path).exists()])
     if github_descriptions.missing():
         github_descriptions.install()
     return 0  # the tests themselves say what a missing program means: a failure in CI, a skip elsewhere
