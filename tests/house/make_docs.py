@@ -63,7 +63,7 @@ comes from.
 
 A value that is not valid is refused when the program starts, with the line of the file or the variable, and what would
 be valid. `jobyard check` does the same without starting anything. The last column also says what happens with a value
-that is valid and wrong.
+that is valid but unsuitable.
 
 | variable | in the file | flag | default | what it does | if it is wrong |
 |---|---|---|---|---|---|

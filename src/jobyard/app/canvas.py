@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def handle(self) -> JobHandle[BatchCounts]:
-        """The batch itself as a job: its result are the counts, its progress the share of ended jobs."""
+        """The batch itself as a job: its result is the counts, its progress the share of ended jobs."""
         return JobHandle(self._yard, self.id, self._job.handler)
 
     async def __aenter__(self) -> Batch:

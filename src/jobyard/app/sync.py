@@ -87,7 +87,7 @@ class Blocking:
             loop = loop_of(self._yard)
             assert loop is not None
         if loop is _running_loop():
-            raise NotPossible("Cannot wait inside the event loop: it would never go on. Write `await` instead.")
+            raise NotPossible("Cannot wait inside the event loop: it would deadlock. Write `await` instead.")
         return loop
 
     def _open(self) -> None:

@@ -109,7 +109,7 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
       jobyard --store sqlite:///jobs.db top
 
     Every command has --help with an example, and --json for scripts. Without --app, commands work on the store alone.
-    The options below may also stand behind the command: jobyard top --store sqlite:///jobs.db
+    The options below may also follow the command: jobyard top --store sqlite:///jobs.db
     """
     given = {
         setting.key: (str(setting.flag), flags[word])

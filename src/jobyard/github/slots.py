@@ -1,4 +1,4 @@
-"""Which slots are taken, as far as the clusters, the records and the tickets together tell."""
+"""Which slots are taken, according to the clusters, the records and the tickets combined."""
 
 from __future__ import annotations
 

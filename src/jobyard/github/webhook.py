@@ -135,7 +135,7 @@ def _text(value: Any) -> str:
 
 
 def _integer(value: Any) -> int | None:
-    """A number that an id can be; others are as good as missing."""
+    """A valid id; anything else is treated as missing."""
     return value if type(value) is int and 0 < value <= MAX_INTEGER else None
 
 

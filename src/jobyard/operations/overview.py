@@ -1,4 +1,4 @@
-"""The overview: how the platform does in a few numbers, its queues, and what a person should look at."""
+"""The overview: how the platform is doing, in a few numbers, its queues, and what a person should look at."""
 
 from __future__ import annotations
 

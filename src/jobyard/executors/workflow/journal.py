@@ -210,7 +210,7 @@ class Journal:
     # Time and deliveries
 
     async def now(self) -> Instant:
-        """The store's clock, read once and then counted on."""
+        """The store's clock, read once, then advanced by the local monotonic clock."""
         if self._clock is None:
             self._clock = await self._store.now(), time.monotonic()
         at, read = self._clock

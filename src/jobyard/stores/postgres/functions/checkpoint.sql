@@ -4,7 +4,7 @@
 -- out: per entry of a checkpoint whose lease holds: its 1-based position, number, time, and its data if it was there
 --     before; per checkpoint whose lease is lost: minus its position.
 -- Locks no queue: the locks on the leases keep the jobs running until the commit. A caller's own transaction may hold one.
--- Once per step of a workflow: each statement and each setting less is felt.
+-- Once per step of a workflow: every statement or setting saved is measurable.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_checkpoint(
   p_now bigint, p_sequence bigint[], p_token text[], p_payload bytea[],
   e_of integer[], e_key text[], e_data bytea[], t_of integer[], t_scope text[], t_key text[]
