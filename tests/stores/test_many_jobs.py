@@ -83,8 +83,13 @@ async def end_jobs(store: Store, queue: str, count: int, *, failing: bool = Fals
 
 
 @pytest.fixture(params=["sqlite", "redis", "postgres"])
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiServer]:
-    store = STORES[request.param](tmp_path, SystemClock())  # type: ignore[arg-type]
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def server(engine: str, tmp_path: Path) -> AsyncIterator[ApiServer]:
+    store = STORES[engine](tmp_path, SystemClock())  # type: ignore[arg-type]
     await store.open()
     try:
         await fill(store)
@@ -94,7 +99,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.mark.timeout(size(60, 1800))
-async def test_every_page_answers_soon(server: ApiServer) -> None:
+async def test_every_page_answers_soon(server: ApiServer, engine: str) -> None:
     """In the soak each response takes less than a second; with few jobs only what they hold is compared."""
     seconds: dict[str, float] = {}
     async with server.client("admin") as client:
@@ -110,6 +115,9 @@ async def test_every_page_answers_soon(server: ApiServer) -> None:
             assert len(page["items"]) == RARE, where
         failed = (await client.get(f"{LIST}state=FAILED&queue=small")).json()["items"]
         assert len(failed) == RARE // 2
+        completed = (await client.get(f"{LIST}state=COMPLETED")).json()
+        # They are the oldest. Redis has no index of them: one call walks a bounded stretch, and the page goes on.
+        assert len(completed["items"]) == 50 or (engine == "redis" and completed["next_page_token"])
     if SOAK:
         for path, taken in sorted(seconds.items(), key=lambda each: -each[1]):
             print(f"{taken:7.3f} s  {path}")

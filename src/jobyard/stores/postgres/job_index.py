@@ -15,6 +15,7 @@ ENDED = (
     "SELECT d.sequence AS s FROM {schema}.jobyard_done d"
     " WHERE d.bucket = 1 AND d.sequence < $1 AND d.state = ANY ($2::text[])"
 )
+ALL_ENDED = "SELECT d.sequence AS s FROM {schema}.jobyard_done d WHERE d.sequence < $1"
 # The tables that hold the jobs of each state; where a queue is given, its index is used.
 PENDING = (
     "SELECT r.ord & 4398046511103 AS s FROM {schema}.jobyard_ready r WHERE {queue}",
@@ -91,6 +92,8 @@ def in_order(where: Filter) -> list[Source]:
         found.append(Source(f"{JOB} AND j.kind = ($2::text[])[1]", [[where.kind]]))
     if where.states and not any(state in TABLES for state in where.states):
         found.append(Source(ENDED, [[str(state) for state in where.states]]))
+    elif where.states and all(state.is_final for state in where.states):
+        found.append(Source(ALL_ENDED, []))
     return found
 
 

@@ -105,9 +105,14 @@ async def find_jobs(
     source, narrow = await index.choose(where, MAX_SCANNED_ROWS, MAX_SORTED_ROWS)
     conditions, parameters = conditions_of(where, narrow)
     scan, is_limited = scan_of(source, where)
+    # OFFSET 0 keeps each lookup a lookup by key, one scanned row after the other until the page is full. Without it a
+    # plan may read and sort all jobs for a page of fifty.
+    job, done = (
+        f"SELECT * FROM {{schema}}.{table} WHERE sequence = scanned.s OFFSET 0"  # noqa: S608
+        for table in ("jobyard_job", "jobyard_done")
+    )
     query = f"""
-        SELECT j.id, j.sequence FROM ({scan}) scanned JOIN {{schema}}.jobyard_job j ON j.sequence = scanned.s
-        LEFT JOIN {{schema}}.jobyard_done d ON d.sequence = j.sequence
+        SELECT j.id, j.sequence FROM ({scan}) scanned CROSS JOIN LATERAL ({job}) j LEFT JOIN LATERAL ({done}) d ON true
         WHERE {conditions} ORDER BY scanned.s DESC LIMIT {max(0, int(limit))}"""  # noqa: S608  # our own fragments
     rows = await connection.fetch(statements.qualify(query), before, *parameters)
     jobs = await load_jobs(connection, statements, now, [row[0] for row in rows], whole=False)

@@ -15,6 +15,7 @@ IDS = "SELECT sequence AS s FROM jobyard_job WHERE id IN (SELECT value FROM json
 GROUP = f"{ALL} WHERE group_name = ? AND group_name <> ''"
 KIND = f"{ALL} WHERE kind = ?"
 ENDED = "SELECT sequence AS s FROM jobyard_done WHERE bucket = 1 AND state = ?"
+ALL_ENDED = "SELECT sequence AS s FROM jobyard_done"
 # The tables that hold the jobs of each state, whole and of one queue, with the counts of the queues.
 WAITING, DELAYED, RUNNING, COMPLETED, OTHER_FINISHED = range(5)
 OF_STATE = {State.PENDING: (WAITING, DELAYED), State.RUNNING: (RUNNING,), State.COMPLETED: (COMPLETED,)}
@@ -64,6 +65,8 @@ def in_order(where: Filter) -> list[Source]:
         found.append(Source(KIND, (where.kind,)))
     if where.states and OTHER_FINISHED in tables_of(where) and len(tables_of(where)) == 1:
         found.append(Source(" UNION ALL ".join([ENDED] * len(where.states)), tuple(map(str, where.states))))
+    elif where.states and all(state.is_final for state in where.states):
+        found.append(Source(ALL_ENDED))
     return found
 
 
