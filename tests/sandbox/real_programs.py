@@ -59,20 +59,32 @@ class Judge:
 async def judge(daemon: PrivateDaemon, *, webhooks_to_private: bool = False) -> AsyncIterator[Judge]:
     if best_tier() not in (Tier.A, Tier.B):
         pytest.skip("checkers and files need a sandbox with a folder")
-    async with api_server() as api, api.client("submitter") as client:
-        sandbox, live = SandboxClient(str(daemon.socket)), LiveOutput(api.store)
-        await sandbox.start()
-        state = await sandbox.ready_state()
-        await eventually(lambda: _publish(api, sandbox))
-        assert state.tier is best_tier(), state.reason
-        api.dependencies.webhooks_to_private = webhooks_to_private
-        programs = SandboxExecutor(sandbox, live=live, live_input=LiveInput(api.store))
-        webhooks = WebhookExecutor(api.store, allow_private=webhooks_to_private)
-        executor = ExecutorByKind({KIND: programs, WEBHOOK: webhooks}, PythonExecutor(HandlerRegistry()))
-        async with Worker(api.store, executor, LogObserver(), concurrency=4):
-            yield Judge(api, client, sandbox)
-        await live.stop()
-        await sandbox.stop()
+    async with (
+        api_server() as api,
+        api.client("submitter") as client,
+        program_worker(api, daemon, webhooks_to_private=webhooks_to_private) as sandbox,
+    ):
+        yield Judge(api, client, sandbox)
+
+
+@asynccontextmanager
+async def program_worker(
+    api: ApiServer, daemon: PrivateDaemon, *, webhooks_to_private: bool = False
+) -> AsyncIterator[SandboxClient]:
+    """A worker on the store of the server that runs programs in the daemon, with live output and input."""
+    sandbox, live = SandboxClient(str(daemon.socket)), LiveOutput(api.store)
+    await sandbox.start()
+    state = await sandbox.ready_state()
+    await eventually(lambda: _publish(api, sandbox))
+    assert state.tier is not None and state.tier is best_tier(), state.reason
+    api.dependencies.webhooks_to_private = webhooks_to_private
+    programs = SandboxExecutor(sandbox, live=live, live_input=LiveInput(api.store))
+    webhooks = WebhookExecutor(api.store, allow_private=webhooks_to_private)
+    executor = ExecutorByKind({KIND: programs, WEBHOOK: webhooks}, PythonExecutor(HandlerRegistry()))
+    async with Worker(api.store, executor, LogObserver(), concurrency=4):
+        yield sandbox
+    await live.stop()
+    await sandbox.stop()
 
 
 async def _publish(api: ApiServer, sandbox: SandboxClient) -> bool:

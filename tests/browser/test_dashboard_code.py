@@ -1,0 +1,100 @@
+"""The Code page runs real programs in a real sandbox and shows their output, verdict and resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+from tests.browser.dashboard import DashboardPage, World, dashboard_world
+from tests.sandbox.real_programs import program_worker
+
+from jobyard.sandbox.attacks.private_daemon import private_daemon
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+STREAMED = """
+import sys, time
+print("hello", sys.stdin.readline().strip(), flush=True)
+time.sleep(1.5)
+print("done")
+"""
+# A slow machine may not look between the two lines: the page itself notes what the output was.
+NOTE_OUTPUT = """
+window.notedOutput = [];
+new MutationObserver(() => window.notedOutput.push(document.querySelector("pre.output")?.textContent ?? ""))
+  .observe(document, {subtree: true, childList: true, characterData: true});
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncIterator[World]:
+    """Without a sandbox these tests fail: a daemon must report the tier that the machine supports."""
+    async with (
+        private_daemon(slots=2, languages=["python", "javascript"]) as daemon,
+        dashboard_world(works=False) as made,
+        program_worker(made.api, daemon),
+    ):
+        yield made
+
+
+async def run(shown: DashboardPage, source: str, given: str = "", language: str = "python") -> None:
+    page = shown.page
+    await shown.go("code", "Code")
+    await page.get_by_label("Language").select_option(language)
+    await page.get_by_label("Source code").fill(source)
+    await page.get_by_label("Input", exact=True).fill(given)
+    await page.get_by_role("button", name=re.compile("^Run")).click()
+
+
+async def test_program_streams_its_output_and_shows_verdict_resources_and_history(
+    browser: Browser, world: World
+) -> None:
+    async with world.page(browser, "submitter") as shown:
+        page = shown.page
+        await page.evaluate(NOTE_OUTPUT)
+        await run(shown, STREAMED, "Ada\n")
+        output = page.get_by_label("Output of the program")
+        await expect(output).to_have_text("hello Ada\ndone\n")
+        assert "hello Ada\n" in await page.evaluate("window.notedOutput")  # before the program ended
+        await expect(page.locator(".state.large")).to_have_text("OK")
+        await expect(page.locator("main")).to_contain_text("exit code 0, nothing on stderr")
+        facts = page.locator(".facts")
+        await expect(facts).to_contain_text(re.compile(r"Wall time1\.\d+ sof"))
+        await expect(facts).to_contain_text(re.compile(r"Peak memory[\d.]+ MBof 128 MB"))
+        await expect(facts).to_contain_text(re.compile(r"Sandboxtier [ABC]"))
+        await expect(shown.row("OK")).to_have_count(1)
+        await run(shown, "import sys\nsys.exit('no such shop')")
+        await expect(output).to_contain_text("no such shop")
+        await expect(page.locator("main")).to_contain_text("exit code 1")
+        await expect(shown.row("RUNTIME_ERROR")).to_have_count(1)
+        await run(shown, "console.log(6 * 7)", language="javascript")
+        await expect(output).to_contain_text("42")
+        await expect(page.locator("tbody tr")).to_have_count(3)
+        await expect(page.locator("tbody tr").first).to_contain_text("OK")
+        await page.reload()
+        await expect(page.get_by_label("Source code")).to_have_value("console.log(6 * 7)")
+        await expect(page.locator("tbody tr")).to_have_count(3)
+        await page.locator("tbody tr").first.get_by_role("link").click()
+        await expect(page.locator("h1")).to_contain_text("execute")
+        assert "6 * 7" not in await page.locator("main").inner_text()  # the source is private
+    async with world.page(browser, "submitter") as other:
+        await other.go("code", "Code")
+        await expect(other.page.locator("main")).to_contain_text("No runs yet")  # the history is one's own
+
+
+async def test_program_is_stopped_and_held_to_its_limits(browser: Browser, world: World) -> None:
+    async with world.page(browser, "operator") as shown:
+        page = shown.page
+        await run(shown, "import time\nprint('begun', flush=True)\ntime.sleep(60)")
+        await expect(page.get_by_label("Output of the program")).to_contain_text("begun")
+        await page.get_by_role("button", name="Change limits").click()
+        await page.get_by_role("button", name="Stop").click()
+        await shown.wait_for_message("asked to stop")
+        await expect(page.get_by_role("button", name=re.compile("^Run"))).to_be_visible()
+        await page.get_by_label("time s").fill("1")
+        await page.get_by_role("button", name="Done").click()
+        await run(shown, "while True: pass")
+        await expect(shown.row("TIME_LIMIT")).to_have_count(1)
+        await expect(page.locator(".state.large")).to_have_text("TIME_LIMIT")
