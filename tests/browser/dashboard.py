@@ -122,7 +122,7 @@ def declare(yard: Jobyard, release: asyncio.Event) -> None:
     yard.queue("idle")
 
     @yard.job(queue="mail", max_attempts=1)
-    async def send_mail(ctx: Context, to: str = "", number: int = 0) -> dict[str, object]:
+    async def send_mail(ctx: Context, to: str = "", number: int = 0, ratio: float = 0.0) -> dict[str, object]:
         return {"sent": to, "number": number}
 
     @yard.job(queue="mail", max_attempts=1)

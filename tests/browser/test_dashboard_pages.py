@@ -136,6 +136,15 @@ async def test_large_integers_are_exact(shown: DashboardPage) -> None:
     await expect(shown.page.locator(".json")).to_contain_text(["9007199254740993", "9007199254740993"])
 
 
+async def test_long_fractions_are_read(shown: DashboardPage, world: World) -> None:
+    """Their digits are not an integer that must stay exact."""
+    payload = {"to": "12345678901234567", "ratio": 0.3333333333333333}
+    job = await world.yard.enqueue("send_mail", payload, delay=3600)
+    await shown.go(f"jobs/{job.id}", "send_mail")
+    for value in ("0.3333333333333333", '"12345678901234567"'):
+        await expect(shown.page.locator(".json").first).to_contain_text(value)
+
+
 async def test_schedules_in_words_with_next_run(shown: DashboardPage) -> None:
     await shown.go("schedules", "Schedules")
     await expect(shown.row("nightly")).to_contain_text("At 02:00 every day")

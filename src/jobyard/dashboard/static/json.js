@@ -3,7 +3,9 @@
 // Random, so that no string of a payload can pass for a number.
 const MARK = `${crypto.getRandomValues(new Uint32Array(2)).join("-")}:`;
 const LONG = /\d{16}/;
-const STRING_OR_LONG = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
+// Whole numbers: the digits after a point are not an integer.
+const STRING_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const LONG_INTEGER = /^-?\d{16,}$/;
 
 /**
  * @param {string} text
@@ -11,7 +13,7 @@ const STRING_OR_LONG = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
  */
 export function parse(text) {
 	if (!LONG.test(text)) return JSON.parse(text);
-	const marked = text.replace(STRING_OR_LONG, (found) => (found[0] === '"' ? found : `"${MARK}${found}"`));
+	const marked = text.replace(STRING_OR_NUMBER, (found) => (LONG_INTEGER.test(found) ? `"${MARK}${found}"` : found));
 	return JSON.parse(marked, (_, value) =>
 		typeof value === "string" && value.startsWith(MARK) ? exact(value.slice(MARK.length)) : value,
 	);
