@@ -8,15 +8,19 @@ import {cancelJob, changePriority, deleteJob, legalActions, newJob, retryJob, ru
 import {ENDING_STATES, ENDINGS, extent, JobTimeline} from "../job_timeline.js";
 import {jsonView, withoutSecrets} from "../json_view.js";
 import {stringify} from "../json.js";
-import {count, span} from "../numbers.js";
+import {count, counted, span} from "../numbers.js";
 import {link} from "../router.js";
 import {age, clock, preciseClock, zoneName} from "../times.js";
 import {bar, copyButton, moment, stateMark, stateName} from "../widgets.js";
 
 /** @typedef {import("../types.d.ts").Job} Job */
 /** @typedef {import("../types.d.ts").AttemptError} AttemptError */
+/** @typedef {{number: number, key: string, part: string, kind: string, name: string, status: string, recorded_at: string, seconds: number | null, child_id: string | null, error: {type: string, message: string} | null}} Operation */
 
 const MAX_LOG = 1000;
+const SHOWN_OPERATIONS = 200;
+/** States of reported steps and of recorded operations. @type {Record<string, string>} */
+const STEP_STATES = {passed: "COMPLETED", completed: "COMPLETED", failed: "FAILED", running: "RUNNING", started: "RUNNING"};
 const LEVELS = ["all", "info", "warning", "error"];
 /** @type {Record<string, number>} */
 const RANK = {debug: 0, info: 1, warning: 2, warn: 2, error: 3, critical: 4};
@@ -30,13 +34,16 @@ export function open(location) {
 	/** @type {Job | null} */
 	let job = null;
 	let sentence = "";
+	/** What a workflow has recorded; other jobs have no history. @type {Operation[]} */
+	let operations = [];
 	let isFollowing = true;
 	let level = "all";
 	const timeline = new JobTimeline();
 
 	async function load() {
-		/** @type {Job} */
-		const found = await get(path`v1/jobs/${id}`);
+		/** @type {[Job, {items: Operation[]}]} */
+		const [found, history] = await Promise.all([get(path`v1/jobs/${id}`), get(`${path`v1/jobs/${id}/history`}?page_size=${SHOWN_OPERATIONS}`)]);
+		operations = history.items;
 		sentence = found.state === "PENDING" ? (await get(path`v1/jobs/${id}/explain`)).sentence : "";
 		job = found;
 		follow();
@@ -143,7 +150,7 @@ export function open(location) {
 						nowCard(job),
 						h("section", {class: "card", key: "timeline"}, h("header", null, h("h2", null, "Timeline"), h("small", {class: "end"}, `${clock(from)} to ${job.finished_at ? clock(to) : "now"} ${zoneName()}`)), timeline.view(job)),
 						attempts(job),
-						job.steps?.length ? steps(job) : null,
+						job.steps?.length ? steps(job) : operations.length ? workflowSteps(operations, job) : null,
 						log(job),
 					),
 					h("div", {class: "stack"}, facts(job), payload(job), result(job)),
@@ -204,8 +211,48 @@ function steps(job) {
 		"section",
 		{class: "card", key: "steps"},
 		h("header", null, h("h2", null, "Steps")),
-		h("ul", {class: "notes"}, job.steps?.map((step) => h("li", {key: step.name, class: "step"}, stateMark(step.status === "done" || step.finished_at ? "COMPLETED" : job.state === "RUNNING" ? "RUNNING" : "FAILED", ""), h("div", {class: "row"}, h("span", null, step.name), h("small", {class: "end"}, step.started_at ? span(((step.finished_at ? Date.parse(step.finished_at) : Date.now()) - Date.parse(step.started_at)) / 1000) : ""))))),
+		h("ul", {class: "notes"}, job.steps?.map((step) => stepItem(step.name, step.name, job.state !== "RUNNING" && step.status === "running" ? "CANCELLED" : (STEP_STATES[step.status] ?? "PENDING"), step.started_at ? span(((step.finished_at ? Date.parse(step.finished_at) : Date.now()) - Date.parse(step.started_at)) / 1000) : ""))),
 	);
+}
+
+/**
+ * The steps of a workflow function, as it has recorded them: a step that runs for the first time is not among them.
+ * @param {Operation[]} operations
+ * @param {Job} job
+ */
+function workflowSteps(operations, job) {
+	/** @type {Map<string, {main: Operation | null, parts: Operation[]}>} */
+	const byKey = new Map();
+	for (const each of operations) {
+		const found = byKey.get(each.key) ?? {main: null, parts: []};
+		if (each.part) found.parts.push(each);
+		else found.main = each;
+		byKey.set(each.key, found);
+	}
+	return h(
+		"section",
+		{class: "card", key: "steps"},
+		h("header", null, h("h2", null, "Steps"), h("small", null, "as the workflow recorded them")),
+		h(
+			"ul",
+			{class: "notes"},
+			[...byKey].map(([key, {main, parts}]) => {
+				const tries = parts.filter((each) => each.part.startsWith("try"));
+				const failure = main ? main.error : tries.at(-1)?.error;
+				const name = !main ? key : main.kind === "step" ? main.name || key : `${main.kind.replaceAll("_", " ")} ${main.name}`.trim();
+				const hasEnded = main?.status === "started" && (job.state === "COMPLETED" || parts.length > 0);
+				const state = hasEnded ? "COMPLETED" : main ? (STEP_STATES[main.status] ?? "PENDING") : job.finished_at ? "FAILED" : "PENDING";
+				const text = failure ? `${failure.type ? `${failure.type}: ` : ""}${failure.message}` : "";
+				const again = tries.length && !job.finished_at && !main ? `failed ${counted(tries.length, "time")}, is tried again: ` : "";
+				return stepItem(key, main?.child_id ? h("a", {class: "link", href: link("jobs", main.child_id)}, name) : name, state, typeof main?.seconds === "number" ? span(main.seconds) : moment((main ?? tries.at(-1))?.recorded_at), again + text);
+			}),
+		),
+	);
+}
+
+/** @param {string} key @param {import("../types.d.ts").Content} name @param {string} state @param {import("../types.d.ts").Content} took @param {string} [problem] */
+function stepItem(key, name, state, took, problem = "") {
+	return h("li", {key, class: "step"}, stateMark(state, h("span", {class: "unseen"}, stateName(state))), h("div", {class: "row"}, h("span", null, name), problem ? h("span", {class: state === "FAILED" ? "red" : "faint"}, problem) : null, h("small", {class: "end"}, took)));
 }
 
 /** @param {Job} job */
