@@ -99,11 +99,11 @@ class CountedGitHub(GitHubClient):
 class WarmReplica:
     """`jobyard up` without its process: webhook and API over HTTP, manager, worker of tickets."""
 
-    def __init__(self, world: WarmWorld, store: Store, number: int) -> None:
+    def __init__(self, world: WarmWorld, store: Store, number: int, api: ApiServer | None = None) -> None:
         self.world = world
         self.store = store
         self.name = f"manager-{number}"
-        self.api = ApiServer(store, ALL_ROUTES)
+        self.api = api or ApiServer(store, ALL_ROUTES)
 
     @asynccontextmanager
     async def running(self, settings: ManagerSettings, hooks: Mapping[str, int]) -> AsyncIterator[WarmReplica]:

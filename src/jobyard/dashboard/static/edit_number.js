@@ -19,11 +19,16 @@ export function editNumber(options) {
 	if (editing?.id !== id) {
 		return h("button", {class: "edit", type: "button", "aria-label": `${options.label}: ${words}. Edit`, onclick: () => begin(id, value)}, words, icon("edit"));
 	}
-	const draft = editing.text.trim();
-	const number = draft === "" ? null : Number(draft);
-	const isValid = number === null ? options.none !== undefined : Number.isInteger(number) && number >= 0;
+	// Read when it is saved: the field may hold more than what was drawn last.
+	const draft = () => {
+		const text = editing?.text.trim() ?? "";
+		const number = text === "" ? null : Number(text);
+		return {number, isValid: number === null ? options.none !== undefined : Number.isInteger(number) && number >= 0};
+	};
+	const {isValid} = draft();
 	const save = async () => {
-		if (!isValid) return;
+		const {number, isValid} = draft();
+		if (!isValid || editing?.id !== id) return;
 		editing = null;
 		update();
 		if (number !== value) await perform(() => options.save(number), `${options.label}: ${number === null ? (options.none ?? "none") : count(number)}.`);
