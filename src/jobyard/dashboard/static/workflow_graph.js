@@ -82,8 +82,10 @@ export function workflowGraph(steps, runs) {
 function edge(from, to, key) {
 	if (!from || !to) return null;
 	const [x1, y1, x2, y2] = [from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2];
-	const bend = Math.max(20, (x2 - x1) / 2);
-	return h("path", {key: `edge-${key}`, class: "edge", d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`});
+	// Straight past the columns between, so that it bends in the last gap and not behind their steps.
+	const turn = Math.max(x1, x2 - GAP_X);
+	const bend = Math.max(20, (x2 - turn) / 2);
+	return h("path", {key: `edge-${key}`, class: "edge", d: `M${x1} ${y1}H${turn}C${turn + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`});
 }
 
 /** @param {StepDefinition} step @param {StepRun | undefined} run @param {{x: number, y: number}} place */

@@ -223,7 +223,7 @@ export function open() {
 /** @param {string} verdict */
 function stateOf(verdict) {
 	if (verdict === "OK") return "COMPLETED";
-	return /TIME|LIMIT|MEMORY|OUTPUT/.test(verdict) ? "TIMEOUT" : "FAILED";
+	return verdict.endsWith("_LIMIT") ? "TIMEOUT" : "FAILED";
 }
 
 /** @param {Run} run */

@@ -80,7 +80,7 @@ export function open(location) {
 			columns: [
 				{title: "State", phone: "under", cell: (job) => stateMark(GLYPHS[job.state] ?? "pending", job.state.replace("_", " "))},
 				{title: "Job", phone: "title", cell: (job) => [h("button", {class: "link name", type: "button", onclick: () => details(job)}, job.job_name), h("small", null, job.repo_full_name)]},
-				{title: "Labels", class: "fold", cell: (job) => h("span", {class: "row wrap"}, job.labels.map((label) => h("span", {class: "chip"}, h("span", null, label))))},
+				{title: "Labels", cell: (job) => h("span", {class: "clipped mono soft", title: job.labels.join(", ")}, job.labels.join(" "))},
 				{title: "Profile", cell: (job) => job.profile ?? h("span", {class: "amber"}, "none")},
 				{title: "Why it waits", class: "fold", phone: "below", cell: (job) => h("span", {class: "soft"}, job.runner_name ? `Runs on ${job.runner_name}` : (job.reason?.sentence ?? ""))},
 				{title: "Queued", class: "number", phone: "side", cell: (job) => h("span", {class: !job.started_at && age(job.queued_at) > WAITED_AMBER_SECONDS ? "amber" : undefined}, span(age(job.queued_at)))},
