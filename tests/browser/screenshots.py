@@ -34,20 +34,45 @@ class Picture(NamedTuple):
     height: int = HIGH
 
 
+COLLATZ = """# Longest Collatz chain below a limit
+import sys
+
+def chain(n, seen={1: 1}):
+    path = []
+    while n not in seen:
+        path.append(n)
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+    size = seen[n]
+    for step in reversed(path):
+        size += 1
+        seen[step] = size
+    return size
+
+limit = int(sys.stdin.readline())
+best = max(range(1, limit), key=chain)
+print("start", best)
+print("steps", chain(best))
+"""
+PROGRAMS = (
+    ("while True: pass", ""),
+    ("print(sum(map(int, input().split())))", "1 2 three"),
+    ("print(sum(map(int, input().split())))", "1 2 3"),
+    (COLLATZ, "100000\n"),
+)
 PICTURES = (
     Picture("overview", ""),
     Picture("overview-dark", "", "dark"),
-    Picture("queues", "queues"),
+    Picture("queues", "queues", height=440),
     Picture("queue", "queues/exports", height=1000),
     Picture("jobs", "jobs?queue=exports", "dark"),
     Picture("job", "jobs/{running}", height=860),
-    Picture("dead-letters", "dead-letters"),
+    Picture("dead-letters", "dead-letters", height=420),
     Picture("schedules", "schedules", "dark"),
-    Picture("workflows", "workflows/{workflow}"),
+    Picture("workflows", "workflows/{workflow}", height=740),
     Picture("runners", "runners"),
-    Picture("code", "code", "dark"),
-    Picture("workers", "workers"),
-    Picture("settings", "settings?tab=audit"),
+    Picture("code", "code", "dark", height=960),
+    Picture("workers", "workers", height=420),
+    Picture("settings", "settings?tab=audit", height=620),
     Picture("phone-overview", "", width=PHONE, height=860),
     Picture("phone-queue", "queues/exports", "dark", PHONE, 860),
 )
@@ -94,12 +119,24 @@ async def dashboard_pages(names: Sequence[str]) -> None:
     wanted = [each for each in PICTURES if not names or each.name in names]
     async with lively_shop() as (api, url), launched() as browser:
         await asyncio.sleep(WARM_UP_SECONDS)
-        async with api.client("admin") as client:
-            await client.post("/v1/queues/exports/groups/cyberdyne/pause")
-            await client.put("/v1/queues/exports/groups/umbrella/limit", json={"limit": 1})
+        await operate(api)
         _, token = await api.tokens.create("Ada Kaya", "admin")
         for scheme in ("light", "dark"):
             await pictures_of(browser, url, api, token, [each for each in wanted if each.scheme == scheme], scheme)
+
+
+async def operate(api: ApiServer) -> None:
+    """Changes of a working day, for the audit log and the line of groups."""
+    _, token = await api.tokens.create("Ben Okafor", "admin")
+    async with api.client() as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+        for path in ("exports/groups/hooli/pause", "exports/groups/hooli/resume", "reports/pause", "reports/resume"):
+            await client.post(f"/v1/queues/{path}")
+        await client.post("/v1/queues/exports/groups/cyberdyne/pause")
+        for group, limit in (("umbrella", 2), ("soylent", 1), ("umbrella", 1)):
+            await client.put(f"/v1/queues/exports/groups/{group}/limit", json={"limit": limit})
+        await client.post("/v1/tokens", json={"name": "shop-api", "role": "submitter"})
+        await client.post("/v1/tokens", json={"name": "grafana", "role": "viewer"})
 
 
 async def pictures_of(
@@ -133,6 +170,13 @@ async def shape(page: Page, name: str) -> None:
     if name == "jobs":
         for number in (2, 4):
             await page.locator("tbody input[type=checkbox]").nth(number).click()
+    if name == "code":
+        for source, given in PROGRAMS:
+            await page.get_by_label("Source code").fill(source)
+            await page.get_by_label("Input", exact=True).fill(given)
+            await page.get_by_role("button", name=re.compile("^Run")).click()
+            await expect(page.locator(".state.large")).to_be_visible()
+            await expect(page.get_by_role("button", name=re.compile("^Run"))).to_be_visible()
     if name == "queue":
         await page.get_by_role("button", name=re.compile("^Running: ")).click()
         await page.get_by_label("Running", exact=True).fill("12")

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.server.support import ApiServer, announce_languages, serving
+from tests.browser.runner_site import DashboardRunners, dashboard_runners
+from tests.sandbox.real_programs import program_worker
+from tests.server.support import ApiServer, serving
 
 from jobyard import Context, Jobyard
 from jobyard.app.declarations import job_factory
@@ -20,6 +22,7 @@ from jobyard.domain.histogram import bucket_of
 from jobyard.domain.workflow_files.parse import parse_workflow
 from jobyard.operations.chart_log import RESOLUTIONS, ChartEntry, QueueTally, append_entry
 from jobyard.operations.workflow_catalog import WorkflowCatalog
+from jobyard.sandbox.attacks.private_daemon import private_daemon
 from jobyard.server.routes.table import ALL_ROUTES
 
 SHOPS = {
@@ -84,16 +87,35 @@ def shop() -> Jobyard:
 
     @yard.job(queue="mail", max_attempts=1)
     async def charge_card(ctx: Context, order: int) -> None:
+        if order % 5 == 0:
+            raise ValueError(f"the card of order {order} is expired")
         raise RuntimeError(f"HTTP 502 from api.pay.example for order {order}")
+
+    @yard.job(queue="images", max_attempts=1)
+    async def make_thumbnail(ctx: Context, path: str) -> None:
+        raise OSError(f"cannot identify image file {path!r}")
+
+    @yard.job(queue="reports", max_attempts=1, timeout=1)
+    async def render_invoice(ctx: Context, invoice: int) -> None:
+        await asyncio.sleep(60)
+
+    @yard.job(queue="mail", max_attempts=1)
+    async def notify_courier(ctx: Context, parcel: int) -> None:
+        raise KeyError("tracking_number")
 
     @yard.job(queue="catalogue", max_attempts=2, backoff=1)
     async def fetch_page(ctx: Context, url: str) -> dict[str, str]:
-        await asyncio.sleep(random.uniform(0.5, 2.5))
+        if url.startswith("soylent") and url.endswith("reviews"):
+            raise ConnectionError("soylent.example does not answer")
+        seconds = random.uniform(2, 9)
+        for part in range(1, 11):
+            await asyncio.sleep(seconds / 10)
+            await ctx.progress(10 * part, f"{12 * part} of 120 pages")
         return {"url": url}
 
     @yard.job(queue="catalogue", max_attempts=1)
     async def store_products(ctx: Context, pages: list[object]) -> int:
-        await asyncio.sleep(random.uniform(1, 4))
+        await asyncio.sleep(random.uniform(2, 6))
         return len(pages)
 
     yard.cron("0 2 * * *", tz="Asia/Seoul")(nightly_report)
@@ -126,7 +148,7 @@ async def write_history(yard: Jobyard) -> None:
     now = await yard.store.now()
     for resolution in RESOLUTIONS.values():
         seconds = resolution.interval_ms / 1000
-        for back in range(resolution.points, 1, -1):
+        for back in range(resolution.points, 0, -1):
             interval = resolution.interval_of(now) - back * resolution.interval_ms
             wave = 1 + 0.12 * math.sin(back / 9) + rng.uniform(-0.06, 0.06)
             tallies = {name: tally(rng, name, rate * seconds * wave) for name, rate in rates.items()}
@@ -146,7 +168,7 @@ async def run_workflows(api: ApiServer) -> None:
     definition = parse_workflow(json.dumps(SCAN), file="workflows/scan-catalogue.json")
     api.dependencies.workflows = WorkflowCatalog({definition.id: definition}, ("catalogue",))
     async with api.client("operator") as client:
-        for shop_name in itertools.cycle(SHOPS):
+        for shop_name in itertools.cycle(["soylent", *SHOPS]):
             body = {"workflow_id": definition.id, "params": {"shop": shop_name}}
             response = await client.post("/api/v2/workflows/execute", json=body)
             assert response.status_code == 202, response.text
@@ -162,6 +184,12 @@ async def fill(yard: Jobyard) -> None:
         await yard.enqueue("sync_contact", {"contact": 1000 + each, "region": "eu"}, queue="crm-sync")
     for each in range(21):
         await yard.enqueue("charge_card", {"order": 7000 + each})
+    for each in range(9):
+        await yard.enqueue("make_thumbnail", {"path": f"img/{4100 + each}.webp"})
+    for each in range(4):
+        await yard.enqueue("render_invoice", {"invoice": 88_000 + each})
+    for each in range(6):
+        await yard.enqueue("notify_courier", {"parcel": 52_000 + each})
     await yard.store.set_limit("exports", "umbrella", 2)
     await yard.store.set_limit("exports", "soylent", 1)
     await yard.store.set_limit("exports", "massive", 0)
@@ -194,6 +222,20 @@ async def feed(yard: Jobyard) -> None:
         await asyncio.sleep(0.12)
 
 
+async def run_github_jobs(runners: DashboardRunners) -> None:
+    """Some organizations have more jobs than runners, and one has a job that no profile serves."""
+    names = ("build", "unit tests", "lint", "browser tests", "package", "deploy to staging")
+    numbers = {"acme": 14, "globex": 9, "initech": 3, "hooli": 5}
+    runners.queue("hooli", "train model", labels=("self-hosted", "gpu"))
+    for org, number in numbers.items():
+        for each in range(number):
+            runners.queue(org, names[each % len(names)], seconds=random.uniform(20, 90))
+    while True:
+        await asyncio.sleep(9)
+        for org in ("acme", "globex", "initech"):
+            runners.queue(org, random.choice(names), seconds=random.uniform(20, 90))
+
+
 @asynccontextmanager
 async def lively_shop() -> AsyncIterator[tuple[ApiServer, str]]:
     """The server of a busy shop, and its address."""
@@ -208,9 +250,16 @@ async def lively_shop() -> AsyncIterator[tuple[ApiServer, str]]:
             yard.scheduler(shortest_interval=1),
         ):
             api = ApiServer(yard.store, ALL_ROUTES, job_factory=job_factory(yard, has_app=True))
-            await announce_languages(yard.store, "python", "c", "javascript", "rust")
             feeders = [asyncio.create_task(feed(yard)), asyncio.create_task(run_workflows(api))]
-            async with serving(api.app) as url:
+            async with (
+                serving(api.app) as url,
+                dashboard_runners(
+                    api, url, ("acme", "globex", "initech", "hooli"), max_total=12, max_per_org=4
+                ) as runners,
+                private_daemon(slots=2, languages=["python", "javascript", "c"]) as daemon,
+                program_worker(api, daemon, queues=["code"]),
+            ):
+                feeders.append(asyncio.create_task(run_github_jobs(runners)))
                 try:
                     yield api, url
                 finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -69,7 +69,7 @@ async def judge(daemon: PrivateDaemon, *, webhooks_to_private: bool = False) -> 
 
 @asynccontextmanager
 async def program_worker(
-    api: ApiServer, daemon: PrivateDaemon, *, webhooks_to_private: bool = False
+    api: ApiServer, daemon: PrivateDaemon, *, webhooks_to_private: bool = False, queues: Sequence[str] = ()
 ) -> AsyncIterator[SandboxClient]:
     """A worker on the store of the server that runs programs in the daemon, with live output and input."""
     sandbox, live = SandboxClient(str(daemon.socket)), LiveOutput(api.store)
@@ -81,7 +81,7 @@ async def program_worker(
     programs = SandboxExecutor(sandbox, live=live, live_input=LiveInput(api.store))
     webhooks = WebhookExecutor(api.store, allow_private=webhooks_to_private)
     executor = ExecutorByKind({KIND: programs, WEBHOOK: webhooks}, PythonExecutor(HandlerRegistry()))
-    async with Worker(api.store, executor, LogObserver(), concurrency=4):
+    async with Worker(api.store, executor, LogObserver(), concurrency=4, queues=queues):
         yield sandbox
     await live.stop()
     await sandbox.stop()
