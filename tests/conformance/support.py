@@ -16,7 +16,7 @@ from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, judge
 from jobyard.ports.admin_store import GroupInfo, QueueInfo
 from jobyard.ports.job_store import Exchange
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, Tick
 from jobyard.ports.store import Store
 
 LEASE_SECONDS = 15.0
@@ -46,7 +46,7 @@ def fired(job_id: str) -> Decided:
     return Decided(Decision.MADE, Verdict.FIRED, job_id)
 
 
-async def armed(store: Store, schedule: str = "nightly") -> Armed:
+async def armed(store: Store, schedule: str = "nightly") -> ArmedSchedule:
     [found] = [each for each in await store.armed() if each.schedule == schedule]
     return found
 

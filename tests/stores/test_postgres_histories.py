@@ -41,8 +41,9 @@ async def running(store: PostgresStore, lease_seconds: float = 30.0, **options: 
     return lease
 
 
-def checkpoint(lease: Lease, *keys: str, restart: Restart | None = None) -> Checkpoint:
-    return Checkpoint(key=lease.key, entries=tuple(HistoryEntry(key=key) for key in keys), restart=restart)
+def checkpoint(lease: Lease, *keys: str, data: bytes = b"", restart: Restart | None = None) -> Checkpoint:
+    entries = tuple(HistoryEntry(key=key, data=data) for key in keys)
+    return Checkpoint(key=lease.key, entries=entries, restart=restart)
 
 
 async def keys(store: PostgresStore, job_id: str, scope: str = "") -> list[str]:
@@ -94,35 +95,88 @@ async def test_a_checkpoint_waits_for_the_end_in_an_open_transaction(store: Post
 
 
 async def test_concurrent_writers_of_one_history(store: PostgresStore) -> None:
-    """Each key is written once, and numbers are in the order in which entries become visible."""
+    """Each key is written once, and a reader of what is delivered misses nothing."""
     leases = [await running(store, is_workflow=True) for _ in range(3)]
+    told: dict[tuple[str, str], set[tuple[int, bytes]]] = {}
 
     async def record(number: int) -> None:
         order = leases if number % 2 else leases[::-1]
-        await store.checkpoint([checkpoint(lease, f"{number % 10}", "shared") for lease in order])
+        recorded = await store.checkpoint(
+            [checkpoint(lease, f"{number % 10}", "shared", data=b"%d" % number) for lease in order]
+        )
+        for lease, entries in zip(order, recorded, strict=True):
+            assert entries is not None
+            for entry in entries:
+                told.setdefault((lease.job_id, entry.key), set()).add((entry.number, entry.data))
 
     async def deliver(number: int) -> None:
         deliveries = [Delivery(lease.job_id, "kids", str(number % 7), b"1") for lease in leases]
         await store.deliver(deliveries if number % 2 else deliveries[::-1])
 
-    seen: list[str] = []
-    last = 0
+    async def read(seen: list[str]) -> None:
+        last = 0
+        while len(seen) < 7:
+            for entry in await store.history(leases[0].job_id, "kids", after=last):
+                seen.append(entry.key)
+                last = entry.number
 
-    async def read() -> None:
-        nonlocal last
-        for entry in await store.history(leases[0].job_id, after=last):
-            seen.append(entry.key)
-            last = entry.number
-
+    readers: list[list[str]] = [[], [], []]
+    reading = asyncio.gather(*map(read, readers))
     for start in range(0, 20, 5):
         calls = [call(number) for number in range(start, start + 5) for call in (record, deliver)]
-        await asyncio.gather(*calls, *(read() for _ in range(3)))
-    await read()
-    expected = {*map(str, range(10)), "shared"}
+        await asyncio.gather(*calls)
+    async with asyncio.timeout(10):
+        await reading
+    assert [sorted(seen) for seen in readers] == [[str(number) for number in range(7)]] * 3
+    expected = sorted([*map(str, range(10)), "shared"])
     for lease in leases:
-        assert sorted(await keys(store, lease.job_id)) == sorted(expected)
+        entries = await store.history(lease.job_id)
+        assert sorted(entry.key for entry in entries) == expected
         assert sorted(await keys(store, lease.job_id, "kids")) == [str(number) for number in range(7)]
-    assert set(seen) == expected
+        # Every writer was told the same entry: the one that stays.
+        for entry in entries:
+            assert told[lease.job_id, entry.key] == {(entry.number, entry.data)}
+    assert await store.audit() == []
+
+
+@pytest.mark.parametrize("first_commits", [True, False])
+async def test_a_repeated_checkpoint_waits_for_the_first(
+    store: PostgresStore, schema: str, connection: Any, first_commits: bool
+) -> None:
+    """As after an outage: the server has not ended the first call when the worker repeats it."""
+    lease = await running(store, is_workflow=True)
+    await store.checkpoint([checkpoint(lease, "began")])  # later ones lock nothing but their keys
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.fetch(
+        Statements(schema)["checkpoint"], None, *checkpoint_columns([checkpoint(lease, "a", "b", data=b"first")])
+    )
+    repeating = asyncio.create_task(store.checkpoint([checkpoint(lease, "a", "c", data=b"second")]))
+    await until_blocking(connection)
+    assert not repeating.done()
+    await (transaction.commit() if first_commits else transaction.rollback())
+    [recorded] = await repeating
+    assert recorded is not None
+    stored = await store.history(lease.job_id)
+    kept = {"a": b"first", "b": b"first", "c": b"second"} if first_commits else {"a": b"second", "c": b"second"}
+    assert {entry.key: entry.data for entry in stored} == {"began": b""} | kept
+    assert [entry for entry in stored if entry.key in ("a", "c")] == list(recorded)
+    assert await store.audit() == []
+
+
+async def test_a_restart_waits_for_a_checkpoint_that_was_given_up(
+    store: PostgresStore, schema: str, connection: Any
+) -> None:
+    lease = await running(store, is_workflow=True)
+    await store.checkpoint([checkpoint(lease, "began")])
+    async with connection.transaction():
+        await connection.fetch(Statements(schema)["checkpoint"], None, *checkpoint_columns([checkpoint(lease, "a")]))
+        restarting = asyncio.create_task(store.checkpoint([checkpoint(lease, "b", restart=Restart(b"2"))]))
+        await until_blocking(connection)
+    [recorded] = await restarting
+    assert recorded is not None
+    assert await keys(store, lease.job_id) == ["b"]
+    assert (await store.extend("w", [lease.key], 60.0)).lost == ()
     assert await store.audit() == []
 
 

@@ -19,7 +19,7 @@ from tests.support import eventually
 from jobyard.domain.job import QueueSettings, Unique
 from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick
+from jobyard.ports.schedule_store import KEPT_TICKS, ArmedSchedule, Decided, Decision, Tick
 from jobyard.stores.postgres import PostgresStore
 from jobyard.stores.postgres.listen_notify import NotificationSender
 from jobyard.stores.postgres.pool import Pool
@@ -197,7 +197,7 @@ async def test_a_queue_filled_by_a_concurrent_transaction_is_full(
     await transaction.commit()
     await other.close()
     assert await deciding == Decided(Decision.FULL)
-    assert await armed(store) == Armed("nightly", 1, 0)
+    assert await armed(store) == ArmedSchedule("nightly", 1, 0)
     assert await store.audit() == []
 
 

@@ -15,7 +15,7 @@ from jobyard.domain.job import QueueSettings
 from jobyard.errors import QueueFull, duplicate_job_id
 from jobyard.stores.postgres import PostgresStore, type_cache
 from jobyard.stores.postgres.codec import (
-    Adoption,
+    AdoptColumns,
     ClaimRequest,
     ExchangeArguments,
     JobColumns,
@@ -35,7 +35,7 @@ __all__ = ["schema", "store"]
 @pytest.mark.parametrize(
     ("statement", "fields"),
     [
-        ("adopt", ("now", *PlainJob._fields, *Adoption._fields)),
+        ("adopt", ("now", *PlainJob._fields, *AdoptColumns._fields)),
         ("apply", ("now", *TransitionRow._fields)),
         ("decide", ("now", *TickColumns._fields, *JobColumns._fields)),
         ("insert", ("now", "names", "strict", *JobColumns._fields)),

@@ -15,7 +15,7 @@ from tests.story.sizes import size
 from jobyard.domain.job import QueueSettings, Unique
 from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput, StoreFull
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision
+from jobyard.ports.schedule_store import KEPT_TICKS, ArmedSchedule, Decided, Decision
 from jobyard.stores.redis import RedisStore
 from jobyard.testing.clock import ManualClock
 
@@ -101,7 +101,7 @@ async def test_schedule_names_may_contain_any_characters(store: RedisStore) -> N
         job = new(unique=Unique(name))
         assert await decide_one(store, 1000, job, schedule=name) == fired(job.id)
         assert [each.job_id for each in await store.ticks(name)] == [job.id]
-        assert await armed(store, name) == Armed(name, 1, 1000)
+        assert await armed(store, name) == ArmedSchedule(name, 1, 1000)
     with pytest.raises(BadInput):
         await store.arm("half a \ud800", 1)
 
@@ -127,7 +127,7 @@ async def test_a_rejected_decide_still_promotes_due_jobs(server: RedisServer) ->
         await store.decide([tick(1000), tick(2000, new(id=taken))])
     assert await store.client.execute("ZCARD", "manual:{default}:ready:") == 2
     assert await store.audit() == []
-    assert await armed(store) == Armed("nightly", 1, 0)
+    assert await armed(store) == ArmedSchedule("nightly", 1, 0)
     await store.close()
 
 
@@ -142,7 +142,7 @@ async def test_full_memory_rejects_ticks_but_not_disarming() -> None:
         server.ask("CONFIG", "SET", "maxmemory", "1mb")
         with pytest.raises(StoreFull):
             await decide_one(store, 1000)
-        assert await armed(store) == Armed("nightly", 1, 0)
+        assert await armed(store) == ArmedSchedule("nightly", 1, 0)
         assert await store.disarm("hourly")
         assert await store.trim("changes", 1) == 1
         server.ask("CONFIG", "SET", "maxmemory", "0")

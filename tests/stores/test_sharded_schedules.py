@@ -14,7 +14,7 @@ from tests.support import Watched, eventually
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput, StoreUnavailable
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, Tick
 from jobyard.ports.store import Store
 from jobyard.stores.sharded import ShardedStore, timeouts
 
@@ -43,7 +43,7 @@ async def test_ticks_are_decided_in_the_store_of_their_queue(setup: ShardedSetup
     assert [each.at for each in await setup.mail.as_store().ticks("mails")] == [2000, 1000]
     assert await setup.main.as_store().ticks("mails") == []
     assert await setup.store.ticks("mails") == await setup.mail.as_store().ticks("mails")
-    assert await setup.store.armed() == [Armed("mails", 1, 2000), Armed("works", 1, 1000)]
+    assert await setup.store.armed() == [ArmedSchedule("mails", 1, 2000), ArmedSchedule("works", 1, 1000)]
 
 
 async def test_only_the_stores_of_the_ticks_are_called(setup: ShardedSetup) -> None:
@@ -63,7 +63,7 @@ async def test_a_moved_schedule_continues_after_its_last_tick(setup: ShardedSetu
     assert [each.at for each in await setup.store.ticks("nightly")] == [2000, 1000]
     assert [each.at for each in await setup.store.ticks("nightly", limit=1)] == [2000]
     assert [each.at for each in await setup.store.ticks("nightly", before=2000)] == [1000]
-    assert await armed(setup.store) == Armed("nightly", 2, 2000)
+    assert await armed(setup.store) == ArmedSchedule("nightly", 2, 2000)
 
 
 async def test_a_moved_schedule_with_an_early_since_decides_nothing_twice(setup: ShardedSetup) -> None:
@@ -78,7 +78,7 @@ async def test_a_later_revision_in_any_store_wins(setup: ShardedSetup) -> None:
     await setup.mail.as_store().arm("nightly", 5)
     assert await setup.store.arm("nightly", 2) is False
     assert await setup.store.arm("nightly", 6) is True
-    assert await armed(setup.store) == Armed("nightly", 6, 0)
+    assert await armed(setup.store) == ArmedSchedule("nightly", 6, 0)
 
 
 async def test_armed_returns_the_lowest_revision(setup: ShardedSetup) -> None:
@@ -87,7 +87,7 @@ async def test_armed_returns_the_lowest_revision(setup: ShardedSetup) -> None:
     await setup.mail.as_store().arm("nightly", 4)
     assert (await armed(setup.store)).revision == 3
     await setup.main.as_store().disarm("nightly")
-    assert await armed(setup.store) == Armed("nightly", 0, 0)
+    assert await armed(setup.store) == ArmedSchedule("nightly", 0, 0)
     assert await setup.store.arm("nightly", 4) is True
     assert (await armed(setup.store)).revision == 4
 
@@ -121,7 +121,7 @@ async def test_disarm_keeps_a_later_revision_in_all_stores(setup: ShardedSetup) 
     await setup.store.arm("nightly", 2, since=0)
     await decide_one(setup.store, 1000, new(queue="mail"), revision=2)
     assert await setup.store.disarm("nightly", 1) is False
-    assert await armed(setup.store) == Armed("nightly", 2, 1000)
+    assert await armed(setup.store) == ArmedSchedule("nightly", 2, 1000)
     assert len(await setup.store.ticks("nightly")) == 1
 
 
@@ -145,7 +145,7 @@ async def test_an_unavailable_store_does_not_stop_the_others_from_deciding(setup
     assert await setup.store.decide(ticks) == [UNAVAILABLE, fired(work.id)]
     assert await setup.store.decide(ticks[:1]) == [UNAVAILABLE]
     assert [each.job_id for each in await setup.store.ticks("works")] == [work.id]
-    assert await setup.store.armed() == [Armed("mails", 1, 0), Armed("works", 1, 1000)]
+    assert await setup.store.armed() == [ArmedSchedule("mails", 1, 0), ArmedSchedule("works", 1, 1000)]
     setup.mail.failing = None
     assert await setup.store.decide(ticks) == [fired(mail.id), KNOWN]
 

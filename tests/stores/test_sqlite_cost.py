@@ -179,7 +179,8 @@ def test_polling_settling_and_claiming_do_not_grow(tmp_path: Path) -> None:
             fill_history(file.connection)
             file.connection.execute("UPDATE jobyard_done SET finished_at = ?", (NOW,))
             file.write(partial(insert_jobs, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in many]))
-        young = QueueSettings(max_per_group=10, keep_completed=0, keep_completed_seconds=3600)
+        # The cap is not reached: the jobs above it would be removed by these settlements.
+        young = QueueSettings(max_per_group=10, keep_completed=0, keep_completed_seconds=3600, keep_at_most=10_000_000)
         file.write(partial(configure, name="q", settings=young))
         fill_live(file)
         file.write(partial(insert_jobs, jobs=[NewJob(id=queue, kind="k", queue=queue) for queue in named]))

@@ -103,7 +103,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
         JOB_OPTIONS, {word: value for word, value in given.items() if value is not None}, "job"
     )
     if "delay_seconds" in changes and "run_at" in changes:
-        error = BadOption("Give delay or run_at, not both.", option="delay")
+        error = BadOption("Pass delay or run_at, not both.", option="delay")
         error.others = (BadOption(str(error), option="run_at"),)
         raise error
     return changes
@@ -172,7 +172,15 @@ JOB_OPTIONS: dict[str, Option] = {
             type=float,
             metavar="SECONDS",
         ),
-        Option("run_at", "run_at", _run_at, "The job starts at this time at the earliest.", in_cli=False),
+        Option(
+            "run_at",
+            "run_at",
+            _run_at,
+            "The job starts at this time at the earliest.",
+            type=datetime,
+            metavar="TIME",
+            flag="--at",
+        ),
         Option(
             "unique", "unique", _unique, "A key that at most one unfinished job of the queue can hold.", metavar="KEY"
         ),

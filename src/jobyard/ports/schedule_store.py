@@ -78,7 +78,7 @@ class TickInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     decided_at: Instant
 
 
-class Armed(msgspec.Struct, frozen=True, gc=False):
+class ArmedSchedule(msgspec.Struct, frozen=True, gc=False):
     schedule: str
     revision: int
     decided_until: Instant  # only later instants are undecided; never decreases
@@ -132,7 +132,7 @@ class ScheduleStore(Protocol):
         end a new schedule of the same name.
         """
 
-    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[ArmedSchedule]:
         """The armed schedules, by name; only names after `after`."""
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:

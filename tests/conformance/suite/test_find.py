@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.conformance.support import claim_one, get_job, insert, insert_one, new, settle
 
-from jobyard.domain.job import Job, State, Unique
+from jobyard.domain.job import Job, QueueSettings, State, Unique
 from jobyard.domain.outcome import Done
+from jobyard.domain.state import Settlement, judge
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
@@ -235,6 +236,41 @@ async def test_an_index_finds_the_few_jobs_of_a_group_kind_queue_state_tag_or_ti
     assert await first_page(group="few", kind="rare", states=(State.PENDING,)) == [rare[3].id, rare[2].id]
     assert await first_page(queue="letters", states=(State.PENDING,)) == [rare[3].id, rare[2].id]
     assert await first_page(group="nobody") == []
+
+
+async def test_the_few_old_jobs_of_a_state_or_a_queue_are_found_behind_many_newer_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One page reads some hundred rows, and ten sorted ones: a walk would not come to them."""
+    for engine in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"jobyard.stores.{engine}.jobs.FEW_ROWS", 10)
+    monkeypatch.setattr("jobyard.stores.sqlite.jobs.MAX_ROWS_PER_PAGE", 200)
+    monkeypatch.setattr("jobyard.stores.postgres.jobs.MAX_SCANNED_ROWS", 200)
+    monkeypatch.setattr("jobyard.stores.redis.jobs.MAX_EXAMINED", 200)
+    monkeypatch.setattr("jobyard.stores.redis.jobs.JOBS_PER_BLOCK", 20)
+    for queue in ("default", "letters"):
+        await store.configure(queue, QueueSettings(keep_completed=10_000, keep_at_most=10_000))
+    waiting = await insert(store, *(new(queue="letters", delay_seconds=1e6) for _ in range(20)))
+    await insert(store, *(new() for _ in range(1500)))
+    await complete(store, 1500)
+
+    async def first_page(**where: Any) -> list[str]:
+        return [job.id for job in (await store.find(Filter(**where), 20)).jobs]
+
+    assert await first_page(states=(State.PENDING,)) == waiting[::-1]
+    assert await first_page(queue="letters") == waiting[::-1]
+    assert await first_page(queue="letters", states=(State.PENDING,)) == waiting[::-1]
+    done = [job.id for job in (await store.find(Filter(states=(State.COMPLETED,)), 20)).jobs]
+    await insert(store, *(new(delay_seconds=1e6) for _ in range(1500)))
+    assert await first_page(states=(State.COMPLETED,)) == done
+    assert await first_page(queue="default", states=(State.COMPLETED,)) == done
+    assert await store.audit() == []
+
+
+async def complete(store: Store, count: int) -> None:
+    leases = (await store.exchange("w", [], ("default",), count, 60.0)).leases
+    settled = [Settlement(lease.key, judge(lease, Done(), worker="w")) for lease in leases]
+    await store.exchange("w", settled, ("default",), 0, 60.0)
 
 
 async def test_find_by_a_path_in_the_payload(store: Store) -> None:

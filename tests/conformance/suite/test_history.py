@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.conformance.support import (
     LEASE_SECONDS,
@@ -18,8 +20,8 @@ from tests.conformance.support import (
 
 from jobyard.domain.history import MAX_TAKEN_SIGNALS, Delivery, HistoryEntry, Wake, signal_scope
 from jobyard.domain.instant import FOREVER
-from jobyard.domain.job import Parent, State
-from jobyard.domain.lease import Lease
+from jobyard.domain.job import Ending, Parent, State
+from jobyard.domain.lease import MAX_DEATHS, Lease
 from jobyard.domain.outcome import Cancel, Done, Failed, Outcome, Park, Release, Snooze
 from jobyard.ports.admin_store import Action
 from jobyard.ports.store import Store
@@ -67,6 +69,21 @@ async def test_a_key_may_be_named_twice_in_one_checkpoint(store: Store) -> None:
     [first, second] = await record(store, lease, "a", "a")
     assert first == second
     assert await keys(store, lease.job_id) == ["a"]
+
+
+async def test_concurrent_calls_write_each_key_once(store: Store) -> None:
+    """As after an outage: a call that was given up may still be running when it is repeated."""
+    lease = await started(store)
+
+    async def deliver(number: int) -> None:
+        await store.deliver([Delivery(lease.job_id, "kids", f"{number % 4}", b"1")])
+
+    records = [record(store, lease, f"{number % 3}", "shared", data=b"%d" % number) for number in range(9)]
+    told, _ = await asyncio.gather(asyncio.gather(*records), asyncio.gather(*map(deliver, range(8))))
+    stored = {entry.key: entry for entry in await store.history(lease.job_id)}
+    assert sorted(stored) == ["0", "1", "2", "shared"]
+    assert all(entry == stored[entry.key] for entries in told for entry in entries)
+    assert sorted(await keys(store, lease.job_id, "kids")) == ["0", "1", "2", "3"]
 
 
 async def test_a_checkpoint_without_the_lease_changes_nothing(store: Store) -> None:
@@ -137,6 +154,22 @@ async def test_progress_resets_the_count_of_deaths(store: Store, clock: ManualCl
         assert lease.deaths == 1
     job = await get_job(store, lease.job_id)
     assert (job.state, job.deaths) == (State.RUNNING, 1)
+
+
+async def test_a_workflow_that_has_begun_gets_one_attempt_more_to_end_itself(store: Store, clock: ManualClock) -> None:
+    lease = await started(store)
+    await record(store, lease, "a")
+    for deaths in range(MAX_DEATHS + 1):
+        assert (lease.deaths, lease.attempt) == (deaths, 1)
+        clock.advance(LEASE_SECONDS + 1)
+        [ended] = await store.reclaim()
+        if deaths < MAX_DEATHS:
+            assert ended.error.ending is Ending.LOST
+            lease = await claim_one(store)
+    job = await get_job(store, lease.job_id)
+    assert (job.state, job.deaths, ended.error.ending) == (State.FAILED, MAX_DEATHS + 1, Ending.QUARANTINED)
+    assert job.reason == f"quarantined: {MAX_DEATHS + 1} workers died while running it"
+    assert await store.audit() == []
 
 
 async def test_a_restart_replaces_payload_and_history_but_keeps_signals(store: Store) -> None:

@@ -11,7 +11,7 @@ from tests.conformance.support import armed, claim_ids, decide_one, fired, new, 
 
 from jobyard.domain.job import Unique
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision
+from jobyard.ports.schedule_store import KEPT_TICKS, ArmedSchedule, Decided, Decision
 from jobyard.ports.store import Store
 
 KNOWN, STALE = Decided(Decision.KNOWN), Decided(Decision.STALE)
@@ -59,7 +59,7 @@ async def test_a_thousand_ticks_in_one_call(store: Store) -> None:
     assert responses == [fired(job.id) for job in jobs]
     assert await store.decide(ticks) == [KNOWN] * 1000
     assert (await queue_info(store)).waiting == 1000
-    assert await store.armed(limit=2000) == [Armed(name, 1, 1000) for name in names]
+    assert await store.armed(limit=2000) == [ArmedSchedule(name, 1, 1000) for name in names]
 
 
 async def test_concurrent_callers_decide_each_instant_once(nightly: Store) -> None:
@@ -82,7 +82,7 @@ async def test_concurrent_callers_decide_each_instant_once(nightly: Store) -> No
     listed = sorted((each.at, each.job_id) for each in await nightly.ticks("nightly"))
     assert sorted(made) == listed
     assert len({at for at, _ in made}) == len(made)
-    assert await armed(nightly) == Armed("nightly", 1, 20)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 20)
     assert sorted(await claim_ids(nightly, 99)) == sorted(job_id for _, job_id in made if job_id)
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.conformance.support import armed, decide_one
 
-from jobyard.ports.schedule_store import Armed, Decided, Decision, WorkerInfo
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, WorkerInfo
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
@@ -26,7 +26,7 @@ async def test_now_is_the_stores_clock(store: Store, clock: ManualClock) -> None
 async def test_a_schedule_is_armed_from_now_on(store: Store, clock: ManualClock) -> None:
     assert await store.arm("nightly", 3) is True
     assert await store.arm("hourly", 1, since=77) is True
-    assert await store.armed() == [Armed("hourly", 1, 77), Armed("nightly", 3, clock.now())]
+    assert await store.armed() == [ArmedSchedule("hourly", 1, 77), ArmedSchedule("nightly", 3, clock.now())]
     assert await store.ticks("nightly") == []
 
 
@@ -35,29 +35,29 @@ async def test_arming_twice_is_safe(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     clock.advance(60)
     assert await store.arm("nightly", 3) is True
-    assert await armed(store) == Armed("nightly", 3, start)
+    assert await armed(store) == ArmedSchedule("nightly", 3, start)
 
 
 async def test_an_earlier_revision_cannot_be_armed_again(store: Store) -> None:
     await store.arm("nightly", 5, since=100)
     assert await store.arm("nightly", 4, since=900) is False
-    assert await armed(store) == Armed("nightly", 5, 100)
+    assert await armed(store) == ArmedSchedule("nightly", 5, 100)
 
 
 async def test_a_later_revision_continues_from_the_last_decided_instant(store: Store, clock: ManualClock) -> None:
     await store.arm("nightly", 5, since=100)
     clock.advance(60)
     assert await store.arm("nightly", 6) is True
-    assert await armed(store) == Armed("nightly", 6, 100)
+    assert await armed(store) == ArmedSchedule("nightly", 6, 100)
     assert await store.arm("nightly", 7, since=200) is True
-    assert await armed(store) == Armed("nightly", 7, 200)
+    assert await armed(store) == ArmedSchedule("nightly", 7, 200)
 
 
 async def test_decided_until_never_decreases(store: Store) -> None:
     await store.arm("nightly", 1, since=100)
     await decide_one(store, 500)
     assert await store.arm("nightly", 2, since=100) is True
-    assert await armed(store) == Armed("nightly", 2, 500)
+    assert await armed(store) == ArmedSchedule("nightly", 2, 500)
     assert await decide_one(store, 500, revision=2) == Decided(Decision.KNOWN)
 
 
@@ -88,7 +88,7 @@ async def test_a_later_revision_is_not_disarmed(store: Store) -> None:
     await store.arm("nightly", 5, since=100)
     await decide_one(store, 500, revision=5)
     assert await store.disarm("nightly", 4) is False
-    assert await armed(store) == Armed("nightly", 5, 500)
+    assert await armed(store) == ArmedSchedule("nightly", 5, 500)
     assert await decide_one(store, 500, revision=5) == Decided(Decision.KNOWN)
     assert len(await store.ticks("nightly")) == 1
     assert await store.disarm("nightly", 5) is True
@@ -111,7 +111,7 @@ async def test_concurrent_arming_leaves_the_latest_revision(store: Store) -> Non
     revisions = [7, 3, 9, 1, 8, 2, 6, 4, 5, 0]
     responses = await asyncio.gather(*(store.arm("nightly", revision, since=revision) for revision in revisions))
     assert responses[revisions.index(9)] is True
-    assert await armed(store) == Armed("nightly", 9, 9)
+    assert await armed(store) == ArmedSchedule("nightly", 9, 9)
 
 
 async def test_live_workers_are_listed_by_id(store: Store, clock: ManualClock) -> None:

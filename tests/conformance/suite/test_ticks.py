@@ -24,7 +24,7 @@ from jobyard.domain.outcome import Done
 from jobyard.domain.schedule import Verdict
 from jobyard.errors import BadInput
 from jobyard.ports.admin_store import Action
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, Tick, TickInfo
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
@@ -47,14 +47,14 @@ async def test_an_instant_is_decided_once(nightly: Store, clock: ManualClock) ->
     assert await nightly.get(second.id) is None
     assert (await queue_info(nightly)).waiting == 1
     assert (await decide_one(nightly, 1001)).decision is Decision.MADE
-    assert await armed(nightly) == Armed("nightly", 1, 1001)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 1001)
 
 
 async def test_schedules_are_independent(nightly: Store) -> None:
     await nightly.arm("hourly", 7, since=0)
     await decide_one(nightly, 1000)
     assert (await decide_one(nightly, 1000, schedule="hourly", revision=7)).decision is Decision.MADE
-    assert await armed(nightly, "nightly") == Armed("nightly", 1, 1000)
+    assert await armed(nightly, "nightly") == ArmedSchedule("nightly", 1, 1000)
     assert [len(await nightly.ticks(name)) for name in ("nightly", "hourly")] == [1, 1]
 
 
@@ -93,7 +93,7 @@ async def test_ticks_without_a_job_create_no_queue(nightly: Store) -> None:
     )
     assert responses == [Decided(Decision.MADE, Verdict.MISSED), Decided(Decision.MADE, Verdict.SKIPPED)]
     assert await nightly.queues() == []
-    assert await armed(nightly) == Armed("nightly", 1, 2000)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 2000)
 
 
 async def test_deciding_no_ticks(nightly: Store) -> None:
@@ -154,7 +154,7 @@ async def test_an_earlier_instant_after_a_later_one_is_known(nightly: Store) -> 
     later, earlier = new(), new()
     assert await nightly.decide([tick(2000, later), tick(1000, earlier)]) == [fired(later.id), KNOWN]
     assert await decide_one(nightly, 1500) == KNOWN
-    assert await armed(nightly) == Armed("nightly", 1, 2000)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 2000)
 
 
 async def test_instants_up_to_since_are_known(store: Store) -> None:
@@ -211,7 +211,7 @@ async def test_a_held_key_leaves_the_tick_undecided(nightly: Store) -> None:
     assert await decide_one(nightly, 1000, job) == HELD
     assert await nightly.get(job.id) is None
     assert await nightly.ticks("nightly") == []
-    assert await armed(nightly) == Armed("nightly", 1, 0)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 0)
     await nightly.change(Action.CANCEL, [holder])
     assert await decide_one(nightly, 1000, job) == fired(job.id)
 
@@ -224,7 +224,7 @@ async def test_a_held_key_may_skip_the_tick(nightly: Store) -> None:
     assert await nightly.get(job.id) is None
     [tick_info] = await nightly.ticks("nightly")
     assert (tick_info.at, tick_info.verdict, tick_info.job_id) == (1000, Verdict.SKIPPED, holder)
-    assert await armed(nightly) == Armed("nightly", 1, 1000)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 1000)
     assert await decide_one(nightly, 1000, job, skip_if_held=True) == KNOWN
 
 
@@ -262,7 +262,7 @@ async def test_keys_within_one_call(nightly: Store) -> None:
         HELD,
     ]
     assert (await queue_info(nightly)).waiting == 1
-    assert await armed(nightly) == Armed("nightly", 1, 2000)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 2000)
 
 
 async def test_a_key_belongs_to_its_queue(nightly: Store) -> None:
@@ -277,7 +277,7 @@ async def test_a_full_queue_leaves_the_tick_undecided(nightly: Store) -> None:
     assert await decide_one(nightly, 1000, job) == FULL
     assert await nightly.get(job.id) is None
     assert await nightly.ticks("nightly") == []
-    assert await armed(nightly) == Armed("nightly", 1, 0)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 0)
     # No key was acquired either.
     await configure(nightly, max_waiting=2)
     assert await decide_one(nightly, 1000, job) == fired(job.id)
@@ -355,8 +355,8 @@ async def test_no_tick_overtakes_a_held_one_of_its_schedule(nightly: Store) -> N
     )
     assert responses == [HELD, FULL, HELD, HELD, FULL, fired(free.id)]
     assert await nightly.get(passing.id) is None
-    assert await armed(nightly, "nightly") == Armed("nightly", 1, 0)
-    assert await armed(nightly, "hourly") == Armed("hourly", 1, 0)
+    assert await armed(nightly, "nightly") == ArmedSchedule("nightly", 1, 0)
+    assert await armed(nightly, "hourly") == ArmedSchedule("hourly", 1, 0)
     await nightly.change(Action.DELETE, [holder])
     assert (await decide_one(nightly, 1000, new(unique=KEY))).decision is Decision.MADE
 
@@ -366,7 +366,7 @@ async def test_a_held_tick_can_be_abandoned_before_the_next(nightly: Store) -> N
     assert await decide_one(nightly, 1000, new(unique=KEY)) == HELD
     responses = await nightly.decide([tick(1000, verdict=Verdict.SKIPPED), tick(2000, new(unique=KEY))])
     assert responses == [Decided(Decision.MADE, Verdict.SKIPPED), HELD]
-    assert await armed(nightly) == Armed("nightly", 1, 1000)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 1000)
 
 
 async def test_a_duplicate_id_decides_nothing_of_the_call(nightly: Store) -> None:
@@ -380,7 +380,7 @@ async def test_a_duplicate_id_decides_nothing_of_the_call(nightly: Store) -> Non
     assert await nightly.get(first.id) is None
     assert await nightly.get(twice.id) is None
     assert await nightly.ticks("nightly") == []
-    assert await armed(nightly) == Armed("nightly", 1, 0)
+    assert await armed(nightly) == ArmedSchedule("nightly", 1, 0)
     # A job that is not inserted may have a duplicate id.
     await decide_one(nightly, 1000)
     assert await decide_one(nightly, 1000, new(id=known)) == KNOWN

@@ -40,7 +40,7 @@ def queue_info(name: str, settings: QueueSettings, paused: Any, counts: Iterable
 
 
 def queue_not_empty(name: str) -> NotPossible:
-    return NotPossible(f"Cannot remove queue {name}: it has jobs. Delete them first, finished ones too.")
+    return NotPossible(f'Cannot remove queue "{name}": it has jobs. Delete them first, finished ones too.')
 
 
 def group_info(queue: str, max_per_group: int | None, row: Sequence[Any]) -> GroupInfo:

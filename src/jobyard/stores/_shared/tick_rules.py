@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, Tick
 
 
 class TickBatch:
@@ -20,7 +20,7 @@ class TickBatch:
 
     def __init__(
         self,
-        armed: Mapping[str, Armed],
+        armed: Mapping[str, ArmedSchedule],
         holder: Callable[[NewJob], str | None],
         is_full: Callable[[str, str | None, int], bool],
     ) -> None:

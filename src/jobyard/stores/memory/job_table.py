@@ -203,7 +203,7 @@ class JobTable:
         del self._by_id[stored.id], self._by_sequence[stored.sequence]
 
     def must_stay(self, stored: StoredJob) -> bool:
-        """Whether it is a workflow whose child jobs have yet to be told of its end."""
+        """Whether it is a workflow whose end has yet to be delivered to its child jobs."""
         return stored.state is not State.COMPLETED and stored.ends_itself and stored.id in self.ended
 
     def _record_end(self, stored: StoredJob, state: State | None) -> None:

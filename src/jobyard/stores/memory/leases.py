@@ -129,6 +129,7 @@ def _end(table: JobTable, stored: StoredJob, now: Instant) -> ExpiredLease:
         deaths=stored.deaths,
         worker=lease.worker,
         cancel_requested=stored.cancel_request.ends_job,
+        ends_itself=stored.ends_itself,
     )
     error = apply(table, stored, transition, now)
     assert error is not None

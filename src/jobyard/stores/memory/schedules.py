@@ -8,7 +8,16 @@ from itertools import islice
 import msgspec
 
 from jobyard.domain.instant import Instant, after
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
+from jobyard.ports.schedule_store import (
+    KEPT_TICKS,
+    ArmedSchedule,
+    Decided,
+    Decision,
+    Tick,
+    TickInfo,
+    WorkerInfo,
+    is_alive,
+)
 from jobyard.stores._shared.tick_rules import TickBatch
 from jobyard.stores.memory.connection import MemoryConnection
 from jobyard.stores.memory.insert import exceeded_limit, insert_jobs
@@ -17,7 +26,7 @@ from jobyard.stores.memory.insert import exceeded_limit, insert_jobs
 class MemorySchedules:
     def __init__(self, connection: MemoryConnection) -> None:
         self._connection = connection
-        self._armed: dict[str, Armed] = {}
+        self._armed: dict[str, ArmedSchedule] = {}
         self._ticks: dict[str, list[TickInfo]] = {}  # of each schedule, oldest first
         self._heartbeats: dict[str, tuple[Instant, WorkerInfo]] = {}
 
@@ -28,12 +37,12 @@ class MemorySchedules:
         with self._connection.locked() as now:
             present = self._armed.get(schedule)
             if present is None:
-                self._armed[schedule] = Armed(schedule, revision, now if since is None else since)
+                self._armed[schedule] = ArmedSchedule(schedule, revision, now if since is None else since)
                 return True
             if present.revision > revision:
                 return False
             until = present.decided_until if since is None else max(since, present.decided_until)
-            self._armed[schedule] = Armed(schedule, revision, until)
+            self._armed[schedule] = ArmedSchedule(schedule, revision, until)
             return True
 
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
@@ -45,7 +54,7 @@ class MemorySchedules:
             del self._armed[schedule]
             return True
 
-    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[ArmedSchedule]:
         with self._connection.locked():
             names = sorted(name for name in self._armed if after is None or name > after)
             return [self._armed[name] for name in names[:limit]]
@@ -85,7 +94,7 @@ class MemorySchedules:
             )
         )
         del kept[:-KEPT_TICKS]
-        self._armed[tick.schedule] = Armed(tick.schedule, tick.revision, tick.at)
+        self._armed[tick.schedule] = ArmedSchedule(tick.schedule, tick.revision, tick.at)
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         with self._connection.locked() as now:

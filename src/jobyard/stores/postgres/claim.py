@@ -178,9 +178,11 @@ class PostgresClaim:
         return [
             Settlement(
                 LeaseKey(job_id, sequence, token),
-                judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel),
+                judge_expired(
+                    attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel, ends_itself=begun
+                ),
             )
-            for job_id, sequence, token, attempt, deaths, cancel in rows
+            for job_id, sequence, token, attempt, deaths, cancel, begun in rows
         ]
 
     async def _settle_and_claim(

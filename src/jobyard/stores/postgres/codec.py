@@ -371,7 +371,7 @@ def report_row(report: Report) -> ReportRow:
     )
 
 
-class Adoption(NamedTuple):
+class AdoptColumns(NamedTuple):
     """What `adopt` needs beside a `PlainJob`."""
 
     private: bytes | None
@@ -387,7 +387,7 @@ class Adoption(NamedTuple):
     workflow: bool
 
 
-def adoption(job: NewJob, worker: str, token: str, external_id: str) -> Adoption:
+def adoption(job: NewJob, worker: str, token: str, external_id: str) -> AdoptColumns:
     unique, special = stored_unique(job.unique), (stored_parent(job), job.is_workflow)
     tags = stored_tags(job), list(job.tags)
-    return Adoption(job.private_payload, *unique, *tags, worker, token, external_id, *special)
+    return AdoptColumns(job.private_payload, *unique, *tags, worker, token, external_id, *special)

@@ -13,6 +13,7 @@ from jobyard.domain.job import Job
 from jobyard.ports.admin_store import Action, Changed, Filter, Page
 from jobyard.stores._shared.cursor import decode_cursor
 from jobyard.stores._shared.limits import DEFAULT_CANCEL_REASON
+from jobyard.stores._shared.sequence_query import SequenceQuery
 from jobyard.stores.postgres.codec import checked_priority, storable
 from jobyard.stores.postgres.connection import PostgresConnection
 from jobyard.stores.postgres.job_index import JobIndex, bounded
@@ -31,8 +32,9 @@ MAX_SCANNED_ROWS = 20_000
 # A text search reads payloads: fewer rows, and at most this many bytes.
 MAX_SEARCHED_ROWS = 5_000
 MAX_SEARCHED_BYTES = 16 << 20
-# Up to this many jobs of the states or the queue are sorted; beyond, scanning all jobs finds matches sooner.
-MAX_SORTED_ROWS = 50_000
+# Up to this many jobs of the states or the queue are sorted at once, and up to that many when the newest jobs hold few
+# matches.
+FEW_ROWS, MAX_SORTED_ROWS = 50_000, 2_000_000
 STATE = (
     "CASE WHEN d.state IS NOT NULL THEN d.state"
     " WHEN EXISTS (SELECT FROM {schema}.jobyard_lease l WHERE l.sequence = j.sequence) THEN 'RUNNING'"
@@ -102,9 +104,29 @@ async def find_jobs(
     before = 1 << 62 if cursor is None else decode_cursor(cursor)
     index = JobIndex(connection, statements)
     before = await index.first_sequence(where, before)
-    source, narrow = await index.choose(where, MAX_SCANNED_ROWS, MAX_SORTED_ROWS)
-    conditions, parameters = conditions_of(where, narrow)
-    scan, is_limited = scan_of(source, where)
+    found: tuple[Job, ...] = ()
+    cursor = None
+    for source in await index.choose(where, MAX_SCANNED_ROWS, FEW_ROWS, MAX_SORTED_ROWS):
+        page = await _scan(connection, statements, now, where, source, limit - len(found), before)
+        found, cursor = (*found, *page.jobs), page.cursor
+        if cursor is None or len(found) >= limit:
+            break
+        before = decode_cursor(cursor)
+    return Page(found, cursor)
+
+
+async def _scan(
+    connection: Connection,
+    statements: Statements,
+    now: Instant | None,
+    where: Filter,
+    source: SequenceQuery,
+    limit: int,
+    before: int,
+) -> Page:
+    """The matches in a bounded stretch of the source."""
+    conditions, parameters = conditions_of(where, source.parameters)
+    scan, is_limited = scan_of(source.query, where)
     # OFFSET 0 keeps each lookup a lookup by key, one scanned row after the other until the page is full. Without it a
     # plan may read and sort all jobs for a page of fifty.
     job, done = (
@@ -125,7 +147,7 @@ async def find_jobs(
     query = f"""
         SELECT e.last, e.limited, (SELECT j.created_at FROM {{schema}}.jobyard_job j WHERE j.sequence = e.last)
         FROM (SELECT min(s) AS last, {is_limited} AS limited FROM ({scan}) scanned) e"""  # noqa: S608
-    row = await connection.fetchrow(statements.qualify(query), before, *narrow)
+    row = await connection.fetchrow(statements.qualify(query), before, *source.parameters)
     assert row is not None
     last, limited, created_at = row
     is_over = not limited or (created_at is not None and where.ends_at(created_at))
@@ -145,7 +167,7 @@ def scan_of(source: str, where: Filter) -> tuple[str, str]:
     return within, f"count(*) >= {limit} OR max(searched) >= {MAX_SEARCHED_BYTES}"
 
 
-def conditions_of(where: Filter, parameters: list[Any]) -> tuple[str, list[Any]]:
+def conditions_of(where: Filter, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
     """The conditions of the filter, checked row by row."""
     conditions = ["true"]
     values = list(parameters)

@@ -63,15 +63,17 @@ class PostgresLeases:
         longest = None if longest_seconds is None else milliseconds(longest_seconds)
         found = await self._connection.fetch("expired_leases", self._connection.now(), limit, as_of, longest)
         if too_long := [row[0] for row in found if row[11]]:
-            await self._connection.fetch_value("shorten", found[0][9], longest, too_long)
+            await self._connection.fetch_value("shorten", self._connection.now(), longest, too_long)
         rows = [row for row in found if not row[11]]
         if not rows:
             return []
         read_at, judged_at = rows[0][9], rows[0][10]
         settlements: list[Settlement] = []
         ended: list[ExpiredLease] = []
-        for sequence, token, worker, attempt, queue, group_name, cancel, job_id, deaths, *_ in rows:
-            transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel)
+        for sequence, token, worker, attempt, queue, group_name, cancel, job_id, deaths, _, _, _, begun in rows:
+            transition = judge_expired(
+                attempt=attempt, deaths=deaths, worker=worker, cancel_requested=cancel, ends_itself=begun
+            )
             assert transition.error is not None
             settlements.append(Settlement(LeaseKey(job_id, sequence, token), transition))
             group, error = group_name or None, msgspec.structs.replace(transition.error, at=read_at)

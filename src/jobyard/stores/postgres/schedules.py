@@ -10,7 +10,15 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import NewJob
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.schedule_store import CLOCK_TOLERANCE_MS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.schedule_store import (
+    CLOCK_TOLERANCE_MS,
+    ArmedSchedule,
+    Decided,
+    Decision,
+    Tick,
+    TickInfo,
+    WorkerInfo,
+)
 from jobyard.stores._shared.job_rows import ticks_from_rows
 from jobyard.stores.postgres.codec import JobColumns, job_columns, milliseconds
 from jobyard.stores.postgres.connection import PostgresConnection
@@ -43,8 +51,8 @@ class PostgresSchedules:
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         return bool(await self._connection.fetch_value("disarm", schedule, revision))
 
-    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
-        return [Armed(*row) for row in await self._connection.fetch("list_armed", after, limit)]
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[ArmedSchedule]:
+        return [ArmedSchedule(*row) for row in await self._connection.fetch("list_armed", after, limit)]
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         if not ticks:

@@ -1,4 +1,4 @@
-"""Detection of dead connections: a second connection asks the server whether it still works for the first."""
+"""Detection of dead connections: a second connection checks whether the server still serves the first."""
 
 from __future__ import annotations
 

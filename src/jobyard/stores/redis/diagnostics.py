@@ -146,8 +146,8 @@ def _persistence(info: dict[str, str], fsync: str | None) -> Iterator[Finding]:
     if info.get("aof_enabled") != "1":
         saves = info.get("rdb_last_save_time", "0") != "0" and info.get("rdb_saves", "0") != "0"
         lost = "everything since the last snapshot" if saves else "everything"
-        cure = "set appendonly yes and appendfsync everysec"
-        yield Finding(Level.WARN, "persistence", f"no append-only file: a restart may lose {lost}", cure)
+        remedy = "set appendonly yes and appendfsync everysec"
+        yield Finding(Level.WARN, "persistence", f"no append-only file: a restart may lose {lost}", remedy)
     else:
         says = {
             "always": "append-only file, synced with every command",
@@ -155,8 +155,8 @@ def _persistence(info: dict[str, str], fsync: str | None) -> Iterator[Finding]:
         }.get(fsync or "", "append-only file: a power failure may lose about a second, a crash of Redis nothing")
         yield Finding(Level.WARN if fsync == "no" else Level.OK, "persistence", says)
         if info.get("aof_last_write_status", "ok") != "ok":
-            cure = "free disk space on the server; see its log"
-            yield Finding(Level.FAIL, "append-only file", "its last write failed", cure)
+            remedy = "free disk space on the server; see its log"
+            yield Finding(Level.FAIL, "append-only file", "its last write failed", remedy)
         if info.get("aof_last_bgrewrite_status", "ok") != "ok":
             yield Finding(Level.WARN, "append-only file", "its last rewrite failed", "see the log of the server")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
@@ -173,10 +173,10 @@ def _memory(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding(Level.OK, "memory", f"{used // MEBIBYTE:,} MiB used, no maxmemory")
         return
     says = f"{used // MEBIBYTE:,} of {limit // MEBIBYTE:,} MiB used"
-    cure = "raise maxmemory, or lower keep_completed and keep_failed"
+    remedy = "raise maxmemory, or lower keep_completed and keep_failed"
     share = used / limit
     level = Level.FAIL if share >= FAIL_SHARE else Level.WARN if share >= WARN_SHARE else Level.OK
-    yield Finding(level, "memory", says, "" if level is Level.OK else cure)
+    yield Finding(level, "memory", says, "" if level is Level.OK else remedy)
 
 
 def _writable(info: dict[str, str]) -> Iterator[Finding]:

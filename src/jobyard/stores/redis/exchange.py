@@ -90,7 +90,7 @@ class RedisExchange:
         """The reply of `exchange.lua`."""
         refused, queues, sequences, records, options, cancels, due, revision, now, damaged, children = reply
         for name, reason in damaged:
-            log.error("Claims go on without one queue: %s", set_aside(name, reason))
+            log.error("claims go on without one queue: %s", set_aside(name, reason))
         return Exchange(
             refused=tuple([settlements[position - 1].key for position in refused]),
             leases=self.decode_leases(token, queues, sequences, records, options, children),

@@ -17,6 +17,7 @@ from jobyard.stores.redis.notifier import RedisNotifier
 
 # Jobs examined for one page; a filter that matches few returns short pages with a cursor.
 MAX_EXAMINED = 20_000
+JOBS_PER_BLOCK, MAX_BLOCKS = 1_000, 100
 # Per command: more would block the server for other clients.
 EXAMINED_PER_COMMAND = 2_000
 ROWS_PER_COMMAND = 500
@@ -38,6 +39,8 @@ class RedisJobs:
         before = 1 << 52 if cursor is None else decode_cursor(cursor)
         jobs: list[Job] = []
         examined = 0
+        # A block that may hold a match usually does, so this many of them fill the page.
+        most = MAX_EXAMINED if where.searches else max(MAX_EXAMINED, min(MAX_BLOCKS, limit + 1) * JOBS_PER_BLOCK)
         while True:
             batch = {"before": before, "rows": min(limit - len(jobs), ROWS_PER_COMMAND)}
             last, rows = await self._client.call("find", request | batch)
@@ -47,7 +50,7 @@ class RedisJobs:
             if last < 0:
                 return Page(tuple(jobs), None)
             before = last
-            if len(jobs) >= limit or examined >= MAX_EXAMINED:
+            if len(jobs) >= limit or examined >= most:
                 return Page(tuple(jobs), str(last))
 
     async def change(
@@ -119,8 +122,6 @@ def _contents(where: Filter) -> list[list[str]]:
         found.append([f"g{where.group}"])
     if where.kind is not None:
         found.append([f"k{where.kind}"])
-    if where.states and all(state in OTHER_ENDS for state in where.states):
-        found.append([f"s{CODES[state]}" for state in where.states])
     return found
 
 

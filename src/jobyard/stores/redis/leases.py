@@ -83,7 +83,11 @@ class RedisLeases:
             changes = unpack_changes(packed_changes)
             request = CancelRequest(cancel_reason(cancel), changes.cancel_requested, bool(has_begun))
             transition = judge_expired(
-                attempt=lease.attempt, deaths=changes.deaths, worker=lease.worker, cancel_requested=request.ends_job
+                attempt=lease.attempt,
+                deaths=changes.deaths,
+                worker=lease.worker,
+                cancel_requested=request.ends_job,
+                ends_itself=request.ends_itself,
             )
             assert transition.error is not None
             flat += (name.decode(), sequence.decode(), body.id, lease.token, encode_transition(transition))

@@ -9,7 +9,7 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.schedule import Verdict
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
 from jobyard.stores.redis.client import RedisClient
 from jobyard.stores.redis.codec import as_string, milliseconds
 from jobyard.stores.redis.insert import JOBS_PER_SECOND, EncodedJobs, rejection
@@ -38,10 +38,10 @@ class RedisSchedules:
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         return bool(await self._client.call("disarm", {"schedule": schedule, "revision": revision}))
 
-    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[ArmedSchedule]:
         flat = await self._client.call("armed", {"limit": limit, "after": after})
         rows = ((name, TWO.unpack_from(row)) for name, row in zip(flat[::2], flat[1::2], strict=True))
-        return [Armed(name.decode(), int(revision), int(until)) for name, (revision, until) in rows]
+        return [ArmedSchedule(name.decode(), int(revision), int(until)) for name, (revision, until) in rows]
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
         if not ticks:

@@ -16,7 +16,7 @@ from jobyard.stores.sharded.shards import Shard, Shards
 class ShardedInsert:
     """When one store rejects its jobs, those that other stores inserted before are deleted unless they run already.
 
-    Child jobs stay: their parent would be told that they were deleted, and it inserts them again, which is no error.
+    Child jobs stay: their parent would be told of a deletion, and its repeated insert is not an error.
     A note on the error names the jobs that stay.
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from jobyard.domain.instant import Instant
-from jobyard.ports.schedule_store import Armed, Decided, Decision, Tick, TickInfo, WorkerInfo
+from jobyard.ports.schedule_store import ArmedSchedule, Decided, Decision, Tick, TickInfo, WorkerInfo
 from jobyard.ports.store import Store
 from jobyard.stores.sharded.shards import Shard, Shards, on_each
 from jobyard.stores.sharded.timeouts import ShardTimeouts
@@ -47,14 +47,14 @@ class ShardedSchedules:
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         return any(await self._shards.on_all(lambda shard: shard.store.disarm(schedule, revision)))
 
-    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[ArmedSchedule]:
         # The latest instant and the lowest revision of all stores; 0 when a store is not armed yet.
         answers = await self._from_available(lambda store: store.armed(limit, after))
-        found: dict[str, list[Armed]] = {}
+        found: dict[str, list[ArmedSchedule]] = {}
         for one in (one for armed in answers for one in armed):
             found.setdefault(one.schedule, []).append(one)
         return [
-            Armed(
+            ArmedSchedule(
                 name,
                 min(one.revision for one in found[name]) if len(found[name]) == len(answers) else 0,
                 max(one.decided_until for one in found[name]),

@@ -28,8 +28,8 @@ def findings(path: Path) -> Iterator[Finding]:
         damage = [text for (text,) in connection.execute("PRAGMA quick_check(5)") if text != "ok"]
     yield Finding(Level.OK, "schema", f"version {present}, up to date")
     if damage:
-        cure = "stop the workers, copy the file, then restore a backup or try `sqlite3 <file> .recover`"
-        yield Finding(Level.FAIL, "integrity", "; ".join(damage), cure)
+        remedy = "stop the workers, copy the file, then restore a backup or try `sqlite3 <file> .recover`"
+        yield Finding(Level.FAIL, "integrity", "; ".join(damage), remedy)
     else:
         yield Finding(Level.OK, "integrity", "no damage found")
     yield _disk(path)
@@ -56,10 +56,10 @@ def _disk(path: Path) -> Finding:
     free = shutil.disk_usage(path.parent).free
     size = path.stat().st_size // MEBIBYTE
     says = f"{free // MEBIBYTE:,} MiB free; file size: {f'{size:,}' if size else 'under 1'} MiB"
-    cure = f"free disk space below {path.parent}, or lower keep_completed and keep_failed"
+    remedy = f"free disk space below {path.parent}, or lower keep_completed and keep_failed"
     if free < CRITICAL_BYTES:
-        return Finding(Level.FAIL, "disk", says, cure)
-    return Finding(Level.WARN, "disk", says, cure) if free < LOW_BYTES else Finding(Level.OK, "disk", says)
+        return Finding(Level.FAIL, "disk", says, remedy)
+    return Finding(Level.WARN, "disk", says, remedy) if free < LOW_BYTES else Finding(Level.OK, "disk", says)
 
 
 def list_migrations(path: Path) -> list[Migration]:

@@ -110,7 +110,7 @@ def record_end(
     result: bytes | None,
     reason: str | None,
 ) -> None:
-    """Record the end of a child job, or of a workflow, if others must be told about it; None: it is deleted."""
+    """Record the end of a child job, or of a workflow, if it must be delivered to other jobs; None: it is deleted."""
     is_workflow = bool(flags & IS_WORKFLOW)
     if is_workflow:
         forget_wake(tx, sequence)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import CLOCK_SET_BACK, Filter
+from jobyard.stores._shared.sequence_query import SequenceQuery
 from jobyard.stores.sqlite.codec import json_list
 
 ALL = "SELECT sequence AS s FROM jobyard_job"
@@ -17,60 +18,65 @@ KIND = f"{ALL} WHERE kind = ?"
 ENDED = "SELECT sequence AS s FROM jobyard_done WHERE bucket = 1 AND state = ?"
 ALL_ENDED = "SELECT sequence AS s FROM jobyard_done"
 # The tables that hold the jobs of each state, whole and of one queue, with the counts of the queues.
-WAITING, DELAYED, RUNNING, COMPLETED, OTHER_FINISHED = range(5)
+WAITING, DELAYED, RUNNING, COMPLETED, OTHER_FINISHED, OWN_DELAYED = range(6)
 OF_STATE = {State.PENDING: (WAITING, DELAYED), State.RUNNING: (RUNNING,), State.COMPLETED: (COMPLETED,)}
 TABLES = ("jobyard_ready", "jobyard_delayed", "jobyard_lease", "jobyard_done", "jobyard_done")
 CONDITIONS = ("", "", "", "bucket = 0", "bucket = 1")
 COUNTS = (
-    "SELECT total(waiting), total(delayed), total(running), total(completed), total(failed + cancelled)"
+    "SELECT total(waiting), total(delayed), total(running), total(completed), total(failed + cancelled),"
+    " total(delayed)"
     " FROM jobyard_queue"
 )
 LAST = "SELECT coalesce(max(sequence), 0) + 1 FROM jobyard_job"
 AT_OR_BEFORE = "SELECT sequence, created_at FROM jobyard_job WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
 
 
-class Source(NamedTuple):
-    """A query of sequences, named s, and its parameters."""
+def choose_sources(
+    connection: sqlite3.Connection, where: Filter, most_visited: int, few: int, most_sorted: int
+) -> list[SequenceQuery]:
+    """Where to look for a page, and where to go on when many rows did not fill it.
 
-    query: str
-    parameters: tuple[Any, ...] = ()
-
-
-def choose_source(connection: sqlite3.Connection, where: Filter, most_visited: int, most_sorted: int) -> Source:
-    """The other conditions are checked per row."""
+    The other conditions are checked per row. Sets of up to `few` sequences are sorted at once. Larger ones, of up to
+    `most_sorted`, only when the newest jobs hold few matches: then they are old, and a walk down to them would take
+    many calls. Not to search in payloads: reading those takes longer than the walk.
+    """
     if where.ids is not None:
-        return Source(IDS, (json_list(where.ids),))
+        return [SequenceQuery(IDS, (json_list(where.ids),))]
     if where.unique_key is not None:
-        return Source(f"{ALL} WHERE unique_key = ?", (where.unique_key,))
+        return [SequenceQuery(f"{ALL} WHERE unique_key = ?", (where.unique_key,))]
     if where.tag is not None:
-        return Source("SELECT sequence AS s FROM jobyard_tag WHERE tag = ?", (where.tag,))
+        return [SequenceQuery("SELECT sequence AS s FROM jobyard_tag WHERE tag = ?", (where.tag,))]
     ordered = in_order(where)
     for source in ordered:
         if is_within(connection, source, most_visited):
-            return source
+            return [source]
+    walk = ordered[0] if ordered else SequenceQuery(ALL)
+    if where.queue is None and where.states is None:
+        return [walk]
     tables = tables_of(where)
-    if where.queue is not None or where.states is not None:
-        counts = connection.execute(*counts_of(where)).fetchone()
-        if sum(counts[table] for table in tables) <= most_sorted:
-            return union(tables, where.queue)
-    return ordered[0] if ordered else Source(ALL)
+    counts = connection.execute(*counts_of(where)).fetchone()
+    if not counts[OWN_DELAYED] and DELAYED in tables:
+        tables.remove(DELAYED)
+    number = sum(counts[table] for table in tables)
+    found = union(tables, where.queue)
+    return [found] if number <= few else [walk, found] if number <= most_sorted and not where.searches else [walk]
 
 
-def in_order(where: Filter) -> list[Source]:
+def in_order(where: Filter) -> list[SequenceQuery]:
     """Indexes that give the sequences in order."""
     found = []
     if where.group:
-        found.append(Source(GROUP, (where.group,)))
+        found.append(SequenceQuery(GROUP, (where.group,)))
     if where.kind is not None:
-        found.append(Source(KIND, (where.kind,)))
+        found.append(SequenceQuery(KIND, (where.kind,)))
     if where.states and OTHER_FINISHED in tables_of(where) and len(tables_of(where)) == 1:
-        found.append(Source(" UNION ALL ".join([ENDED] * len(where.states)), tuple(map(str, where.states))))
+        found.append(SequenceQuery(" UNION ALL ".join([ENDED] * len(where.states)), tuple(map(str, where.states))))
     elif where.states and all(state.is_final for state in where.states):
-        found.append(Source(ALL_ENDED))
+        found.append(SequenceQuery(ALL_ENDED))
     return found
 
 
-def is_within(connection: sqlite3.Connection, source: Source, most: int) -> bool:
+def is_within(connection: sqlite3.Connection, source: SequenceQuery, most: int) -> bool:
     """Whether the index has few enough sequences for one page to visit all."""
     query = f"SELECT count(*) FROM (SELECT 1 FROM ({source.query}) LIMIT ?)"  # noqa: S608  # constant parts
     return int(connection.execute(query, (*source.parameters, most + 1)).fetchone()[0]) <= most
@@ -84,19 +90,22 @@ def tables_of(where: Filter) -> list[int]:
 
 
 def counts_of(where: Filter) -> tuple[str, tuple[Any, ...]]:
-    """Delayed jobs are not stored by queue, so those of all queues are sorted."""
+    """Delayed jobs are not stored by queue, so those of all queues are read if the queue has any."""
     if where.queue is None:
         return COUNTS, ()
-    of_queue = COUNTS.replace("total(delayed)", "(SELECT total(delayed) FROM jobyard_queue)")
+    of_queue = COUNTS.replace("total(delayed)", "(SELECT total(delayed) FROM jobyard_queue)", 1)
     return f"{of_queue} WHERE name = ?", (where.queue,)
 
 
-def union(tables: list[int], queue: str | None) -> Source:
+def union(tables: list[int], queue: str | None) -> SequenceQuery:
     parts: list[str] = []
     parameters: list[Any] = []
     for table in tables:
         conditions = [CONDITIONS[table]] if CONDITIONS[table] else []
-        if queue is not None and table != DELAYED:
+        if queue is not None and table == DELAYED:
+            conditions.append("(SELECT j.queue FROM jobyard_job j WHERE j.sequence = jobyard_delayed.sequence) = ?")
+            parameters.append(queue)
+        elif queue is not None:
             conditions.insert(0, "queue = ?")
             parameters.append(queue)
         elif table in (COMPLETED, OTHER_FINISHED):
@@ -104,7 +113,7 @@ def union(tables: list[int], queue: str | None) -> Source:
             conditions.insert(0, "queue IN (SELECT name FROM jobyard_queue)")
         suffix = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         parts.append(f"SELECT sequence AS s FROM {TABLES[table]}{suffix}")  # noqa: S608  # constant parts
-    return Source(" UNION ALL ".join(parts) or f"{ALL} WHERE 0", tuple(parameters))
+    return SequenceQuery(" UNION ALL ".join(parts) or f"{ALL} WHERE 0", tuple(parameters))
 
 
 def first_sequence(connection: sqlite3.Connection, where: Filter, before: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +11,11 @@ import msgspec
 from jobyard.domain.job import Job
 from jobyard.ports.admin_store import CLOCK_SET_BACK, Action, Changed, Filter, Page
 from jobyard.stores._shared.cursor import decode_cursor
+from jobyard.stores._shared.sequence_query import SequenceQuery
 from jobyard.stores.sqlite.change import change
 from jobyard.stores.sqlite.codec import decode_job, json_list, load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
-from jobyard.stores.sqlite.job_index import choose_source, clamped, first_sequence
+from jobyard.stores.sqlite.job_index import choose_sources, clamped, first_sequence
 from jobyard.stores.sqlite.retention import prune
 from jobyard.stores.sqlite.sql import SQL
 
@@ -30,8 +31,8 @@ STATE_IN = (
     " IN (SELECT value FROM json_each(?))"
 )
 
-# Up to this many sequences are sorted for a page; in larger sets the next match of a walk is near.
-MAX_SORTED_ROWS = 100_000
+# Up to this many sequences are sorted for a page at once, and up to that many when the newest jobs hold few matches.
+FEW_ROWS, MAX_SORTED_ROWS = 100_000, 2_000_000
 
 
 class SqliteJobs:
@@ -61,26 +62,53 @@ class SqliteJobs:
         return await self._connection.write(lambda tx: prune(tx, limit))
 
 
+class Stretch(msgspec.Struct):
+    """How far the search for one page has come."""
+
+    last: int  # the sequence visited last
+    visited: int = 0
+    searched: int = 0  # bytes
+    is_over: bool = False  # there are no more matches
+
+    @property
+    def is_at_bound(self) -> bool:
+        return self.visited >= MAX_ROWS_PER_PAGE or self.searched >= MAX_BYTES_PER_PAGE
+
+
 def find_jobs(connection: sqlite3.Connection, where: Filter, limit: int, cursor: str | None) -> Page:
     """Visit jobs by descending sequence, from the narrowest index that the filter can use."""
-    source, parameters = choose_source(connection, where, MAX_ROWS_PER_PAGE, MAX_SORTED_ROWS)
-    prefilter, values = _prefilter(where)
     before = first_sequence(connection, where, 1 << 62 if cursor is None else decode_cursor(cursor))
-    query = f"SELECT s, ({prefilter}) FROM ({source}) WHERE s < ? ORDER BY s DESC LIMIT ?"  # noqa: S608  # constant parts
     jobs: list[Job] = []
-    visited, searched, last = 0, 0, before
-    for sequence, size in connection.execute(query, (*values, *parameters, before, MAX_ROWS_PER_PAGE)):
-        visited, last = visited + 1, sequence
+    stretch = Stretch(before)
+    for source in choose_sources(connection, where, MAX_ROWS_PER_PAGE, FEW_ROWS, MAX_SORTED_ROWS):
+        stretch = Stretch(stretch.last)
+        jobs += _visit(connection, where, source, limit - len(jobs), stretch)
+        if len(jobs) == limit or stretch.is_over:
+            break
+    return Page(tuple(jobs), None if stretch.is_over else str(stretch.last))
+
+
+def _visit(
+    connection: sqlite3.Connection, where: Filter, source: SequenceQuery, limit: int, stretch: Stretch
+) -> Iterator[Job]:
+    """The matches in a bounded stretch of the source."""
+    prefilter, values = _prefilter(where)
+    query = f"SELECT s, ({prefilter}) FROM ({source.query}) WHERE s < ? ORDER BY s DESC LIMIT ?"  # noqa: S608  # constant parts
+    parameters = (*values, *source.parameters, stretch.last, MAX_ROWS_PER_PAGE)
+    number = 0
+    for sequence, size in connection.execute(query, parameters):
+        stretch.visited, stretch.last = stretch.visited + 1, sequence
         if size == TOO_OLD:
-            return Page(tuple(jobs), None)
-        searched += abs(size or 0) if where.searches else 0
+            stretch.is_over = True
+            return
+        stretch.searched += abs(size or 0) if where.searches else 0
         row = connection.execute(LOAD_JOB_BY_SEQUENCE, (sequence,)).fetchone() if size and size > 0 else None
         if row is not None and _matches(where, row) and where.matches(row[13], row[6]):
-            jobs.append(decode_job(connection, row, whole=False))
-        if len(jobs) == limit or searched >= MAX_BYTES_PER_PAGE:
-            break
-    exhausted = len(jobs) < limit and visited < MAX_ROWS_PER_PAGE and searched < MAX_BYTES_PER_PAGE
-    return Page(tuple(jobs), None if exhausted else str(last))
+            number += 1
+            yield decode_job(connection, row, whole=False)
+        if number == limit or stretch.is_at_bound:
+            return
+    stretch.is_over = True
 
 
 def _prefilter(where: Filter) -> tuple[str, tuple[Any, ...]]:

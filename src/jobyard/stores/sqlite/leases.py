@@ -20,7 +20,7 @@ from jobyard.stores.sqlite.change import leave_line, load_status
 from jobyard.stores.sqlite.codec import HAS_HISTORY, IS_WORKFLOW, job_row, json_list
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.histories import wake
-from jobyard.stores.sqlite.history_rows import add_flag, cancel_request, take_signal, write_entries
+from jobyard.stores.sqlite.history_rows import add_flag, cancel_request, has_begun, take_signal, write_entries
 from jobyard.stores.sqlite.insert import acquire_key, write_jobs
 from jobyard.stores.sqlite.queue_line import enqueue
 from jobyard.stores.sqlite.settle import EndedLease, apply
@@ -131,7 +131,10 @@ def reclaim(tx: Transaction, judged_at: Instant, limit: int, longest_seconds: fl
         tx.cursor.execute(SQL["delete_leases"], (json_list([sequence]),))
         tx.add_running(tx.group(queue, group_name), -1)
         reason = None if cancel is None else cancel_request(tx, sequence, flags, cancel).ends_job
-        transition = judge_expired(attempt=attempt, deaths=deaths, worker=worker, cancel_requested=reason)
+        ends_itself = bool(flags & IS_WORKFLOW) and has_begun(tx, sequence)
+        transition = judge_expired(
+            attempt=attempt, deaths=deaths, worker=worker, cancel_requested=reason, ends_itself=ends_itself
+        )
         lease = EndedLease(job_id, sequence, queue, group_name, attempt, worker, started_at, flags, cancel)
         apply(tx, lease, transition)
         assert transition.error is not None

@@ -11,7 +11,7 @@ from jobyard.stores._shared.queue_rows import settings_from_row
 
 
 @dataclass(slots=True, eq=False)
-class QueueRow:
+class StoredQueue:
     name: str
     settings: QueueSettings
     paused: int = 0
@@ -32,7 +32,7 @@ class QueueRow:
         self.configure(self.settings)
 
     @classmethod
-    def load(cls, row: tuple[Any, ...]) -> QueueRow:
+    def load(cls, row: tuple[Any, ...]) -> StoredQueue:
         return cls(row[0], settings_from_row(row[1:10]), *row[10:], saved=row)
 
     def configure(self, settings: QueueSettings) -> None:
@@ -63,7 +63,7 @@ class QueueRow:
 
 @dataclass(slots=True, eq=False)
 class GroupRow:
-    queue: QueueRow
+    queue: StoredQueue
     name: str
     own_limit: int | None = None
     paused: int = 0

@@ -15,7 +15,7 @@ from jobyard.stores._shared.queue_rows import group_info, queue_info, queue_not_
 from jobyard.stores.sqlite.codec import load_job
 from jobyard.stores.sqlite.connection import SqliteConnection
 from jobyard.stores.sqlite.notifier import SqliteNotifier
-from jobyard.stores.sqlite.queue_rows import QueueRow
+from jobyard.stores.sqlite.queue_rows import StoredQueue
 from jobyard.stores.sqlite.schedules import live_workers
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
@@ -101,7 +101,7 @@ def group_infos(connection: sqlite3.Connection, queue: str, limit: int, after: s
     row = connection.execute(SQL["load_queue"], (queue,)).fetchone()
     if row is None:
         return []
-    max_per_group = QueueRow.load(row).settings.max_per_group
+    max_per_group = StoredQueue.load(row).settings.max_per_group
     ungrouped = connection.execute(SQL["load_group"], (queue, "")).fetchall() if after is None else []
     rows = [("", own, paused, waiting, delayed, running) for own, paused, _, waiting, delayed, running in ungrouped]
     page = {"queue": queue, "after": after or "", "limit": max(0, limit - len(rows))}
@@ -113,7 +113,7 @@ def group_line(connection: sqlite3.Connection, queue: str, limit: int) -> Groups
     row = connection.execute(SQL["load_queue"], (queue,)).fetchone()
     if row is None:
         return GroupsInLine((), 0)
-    max_per_group = QueueRow.load(row).settings.max_per_group
+    max_per_group = StoredQueue.load(row).settings.max_per_group
     rows = connection.execute(SQL["list_line"], {"queue": queue, "limit": limit}).fetchall()
     (total,) = connection.execute(SQL["count_line"], (queue,)).fetchone()
     return GroupsInLine(tuple(group_info(queue, max_per_group, row) for row in rows), total)
@@ -121,7 +121,7 @@ def group_line(connection: sqlite3.Connection, queue: str, limit: int) -> Groups
 
 def ages(connection: sqlite3.Connection) -> list[QueueAges]:
     running: dict[str, Instant] = dict(connection.execute(SQL["oldest_leases"]))
-    found = [QueueRow.load(row) for row in connection.execute(SQL["load_queues"])]
+    found = [StoredQueue.load(row) for row in connection.execute(SQL["load_queues"])]
     waiting = {queue.name: _waiting_since(connection, queue.name) if queue.waiting else None for queue in found}
     return [QueueAges(queue=name, waiting_since=waiting[name], running_since=running.get(name)) for name in waiting]
 
@@ -145,7 +145,7 @@ def read_position(connection: sqlite3.Connection, job_id: str, now: Instant) -> 
     job = load_job(connection, job_id)
     if job is None:
         raise JobNotFound.of(job_id)
-    queue = QueueRow.load(connection.execute(SQL["load_queue"], (job.queue,)).fetchone())
+    queue = StoredQueue.load(connection.execute(SQL["load_queue"], (job.queue,)).fetchone())
     name = job.group or ""
     found = connection.execute(SQL["load_group"], (job.queue, name)).fetchone()
     own_limit, paused, turn, waiting, _, running = found or (None, 0, 0, 0, 0, 0)

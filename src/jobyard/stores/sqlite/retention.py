@@ -8,7 +8,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.job import SOON_AT_MOST, SOON_SECONDS
 from jobyard.stores._shared.awaited_jobs import registered_until
 from jobyard.stores.sqlite.codec import HAS_HISTORY, HAS_TAGS, IS_WORKFLOW, json_list
-from jobyard.stores.sqlite.queue_rows import QueueRow
+from jobyard.stores.sqlite.queue_rows import StoredQueue
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
 
@@ -28,7 +28,7 @@ def prune(tx: Transaction, limit: int) -> int:
     return removed
 
 
-def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) -> int:
+def prune_queue(tx: Transaction, queue: StoredQueue, limit: int, slack: int = 0) -> int:
     """Delete the oldest finished jobs beyond retention, once there are more than `slack` of them."""
     settings, removed = queue.settings, 0
     for bucket, beyond, keep_seconds in (
@@ -50,14 +50,14 @@ def prune_queue(tx: Transaction, queue: QueueRow, limit: int, slack: int = 0) ->
 
 
 def undelivered(tx: Transaction, sequences: list[int]) -> set[int]:
-    """Return those of workflows whose child jobs have yet to be told of their end."""
+    """Return those of workflows whose end has yet to be delivered to their child jobs."""
     if not sequences:
         return set()
     return {row[0] for row in tx.cursor.execute(SQL["list_undelivered"], (json_list(sequences),))}
 
 
 def _removable(
-    tx: Transaction, queue: QueueRow, bucket: int, count: int, old_until: Instant, excess: int
+    tx: Transaction, queue: StoredQueue, bucket: int, count: int, old_until: Instant, excess: int
 ) -> tuple[list[FinishedRow], int]:
     """The oldest rows up to the first that its age keeps, and how many of them only the cap removes.
 
@@ -91,7 +91,7 @@ def register_awaited(tx: Transaction, job_id: str, timeout_seconds: float) -> No
     tx.cursor.execute(SQL["register_awaited"], {"id": job_id, "until": until} | SOON)
 
 
-def _delete_finished(tx: Transaction, queue: QueueRow, rows: list[FinishedRow]) -> None:
+def _delete_finished(tx: Transaction, queue: StoredQueue, rows: list[FinishedRow]) -> None:
     histories: list[int] = []
     for sequence, state, flags in rows:
         queue.tally(state, -1)

@@ -10,7 +10,16 @@ import msgspec
 
 from jobyard.domain.instant import FOREVER, Instant, after
 from jobyard.domain.job import NewJob
-from jobyard.ports.schedule_store import KEPT_TICKS, Armed, Decided, Decision, Tick, TickInfo, WorkerInfo, is_alive
+from jobyard.ports.schedule_store import (
+    KEPT_TICKS,
+    ArmedSchedule,
+    Decided,
+    Decision,
+    Tick,
+    TickInfo,
+    WorkerInfo,
+    is_alive,
+)
 from jobyard.stores._shared.job_rows import ticks_from_rows
 from jobyard.stores._shared.tick_rules import TickBatch
 from jobyard.stores.sqlite.codec import json_list
@@ -33,9 +42,9 @@ class SqliteSchedules:
     async def disarm(self, schedule: str, revision: int | None = None) -> bool:
         return await self._connection.write(lambda tx: disarm(tx, schedule, revision))
 
-    async def armed(self, limit: int = 1000, after: str | None = None) -> list[Armed]:
+    async def armed(self, limit: int = 1000, after: str | None = None) -> list[ArmedSchedule]:
         return await self._connection.read(
-            lambda reader: [Armed(*row) for row in reader.execute(SQL["list_armed"], (after or "", limit))]
+            lambda reader: [ArmedSchedule(*row) for row in reader.execute(SQL["list_armed"], (after or "", limit))]
         )
 
     async def decide(self, ticks: Sequence[Tick]) -> list[Decided]:
@@ -75,7 +84,7 @@ def disarm(tx: Transaction, schedule: str, revision: int | None) -> bool:
 def decide(tx: Transaction, ticks: Sequence[Tick]) -> list[Decided]:
     schedules = list({tick.schedule for tick in ticks})
     rows = tx.bare_cursor.execute(SQL["load_armed"], (json_list(schedules),)).fetchall()
-    batch = TickBatch({row[0]: Armed(*row) for row in rows}, partial(_holder, tx), partial(_is_full, tx))
+    batch = TickBatch({row[0]: ArmedSchedule(*row) for row in rows}, partial(_holder, tx), partial(_is_full, tx))
     answers = [batch.decide(tick) for tick in ticks]
     if batch.jobs:
         insert_jobs(tx, batch.jobs)

@@ -32,7 +32,7 @@ from jobyard.stores.sqlite.history_rows import (
     take_signal,
 )
 from jobyard.stores.sqlite.queue_line import enqueue
-from jobyard.stores.sqlite.queue_rows import QueueRow
+from jobyard.stores.sqlite.queue_rows import StoredQueue
 from jobyard.stores.sqlite.retention import awaited_of, delete_jobs, prune_queue
 from jobyard.stores.sqlite.sql import SQL
 from jobyard.stores.sqlite.transaction import Transaction
@@ -101,7 +101,7 @@ def settle_all(tx: Transaction, settlements: Sequence[Settlement]) -> list[Lease
     return refused
 
 
-def _complete(tx: Transaction, queue: QueueRow, ends: list[tuple[Any, ...]]) -> None:
+def _complete(tx: Transaction, queue: StoredQueue, ends: list[tuple[Any, ...]]) -> None:
     """Write completed jobs of a queue, except those that retention would delete at once."""
     settings = queue.settings
     if settings.keep_completed_seconds == 0 and len(ends) > settings.keep_completed:

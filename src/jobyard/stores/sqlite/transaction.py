@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jobyard.domain.instant import FOREVER, Instant
 from jobyard.domain.job import Job, QueueSettings
 from jobyard.stores.sqlite.codec import json_list
-from jobyard.stores.sqlite.queue_rows import GroupRow, QueueRow
+from jobyard.stores.sqlite.queue_rows import GroupRow, StoredQueue
 from jobyard.stores.sqlite.sql import SQL
 
 BY_TURN = attrgetter("turn")
@@ -60,7 +60,7 @@ class Transaction:
         self.has_work = False  # waiting claims should be tried
         self.awaited = awaited  # ids of jobs whose end is awaited in this process
         self.ended: dict[str, Job | None] = {}  # the awaited jobs that ended in this transaction
-        self._queues: dict[str, QueueRow] = {}
+        self._queues: dict[str, StoredQueue] = {}
         self._groups: dict[str, dict[str, GroupRow]] = {}  # by queue, then by name
         self._unwritten: dict[int, UnwrittenJob] = {}  # by the identity of the group's row
         *counter, due = self.bare_cursor.execute(SQL["load_counter"]).fetchone()
@@ -93,20 +93,20 @@ class Transaction:
         self._unwritten.clear()
         self.bare_cursor.executemany(SQL["insert_ready"], rows)
 
-    def queue(self, name: str) -> QueueRow:
+    def queue(self, name: str) -> StoredQueue:
         """Return the row of the queue, created with default settings if it is new."""
         row = self.known_queue(name)
         if row is None:
-            row = self._queues[name] = QueueRow(name, QueueSettings())
+            row = self._queues[name] = StoredQueue(name, QueueSettings())
         return row
 
-    def known_queue(self, name: str) -> QueueRow | None:
+    def known_queue(self, name: str) -> StoredQueue | None:
         row = self._queues.get(name)
         if row is None:
             found = self.bare_cursor.execute(SQL["load_queue"], (name,)).fetchone()
             if found is None:
                 return None
-            row = self._queues[name] = QueueRow.load(found)
+            row = self._queues[name] = StoredQueue.load(found)
         return row
 
     def loaded_queues(self) -> list[str]:
@@ -133,7 +133,7 @@ class Transaction:
             for name, *rest in self.bare_cursor.execute(SQL["load_groups"], (queue, json_list(names))).fetchall():
                 groups[name] = GroupRow(row, name, *rest)
 
-    def open_groups(self, queue: QueueRow, wanted: int) -> list[GroupRow]:
+    def open_groups(self, queue: StoredQueue, wanted: int) -> list[GroupRow]:
         """Return the first `wanted` groups in line that have a due job and room."""
         groups = self._groups.setdefault(queue.name, {})
         # When all due jobs of the queue are unwritten, no other group can be in line.
@@ -170,7 +170,7 @@ class Transaction:
         if count < 0:
             self.has_work = True  # a slot is free
 
-    def recompute_open(self, queue: QueueRow) -> None:
+    def recompute_open(self, queue: StoredQueue) -> None:
         """Recompute which groups have room, after `max_per_group` of the queue changed."""
         self.flush()
         limit = {"queue": queue.name, "max_per_group": queue.settings.max_per_group}

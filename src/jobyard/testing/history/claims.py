@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from jobyard.testing.history.configuration import RecordedConfiguration
 from jobyard.testing.history.job_traces import Claim, JobTraces
 from jobyard.testing.history.violation import Violation
-from jobyard.testing.history.waits import Wait
+from jobyard.testing.history.waits import WaitSpan
 
 GroupKey = tuple[str, str | None]
 
@@ -24,7 +24,7 @@ def group_of(claim: Claim) -> GroupKey:
     return (claim.lease.queue, claim.lease.group)
 
 
-def group_waiting(wait: Wait) -> GroupKey:
+def group_waiting(wait: WaitSpan) -> GroupKey:
     assert wait.trace.queue is not None
     return (wait.trace.queue, wait.trace.group)
 
@@ -82,7 +82,7 @@ def check_pauses(traces: JobTraces, configuration: RecordedConfiguration) -> Ite
             yield violation_at(claim, "claimed_while_paused", sentence)
 
 
-def check_order(traces: JobTraces, waits: Sequence[Wait]) -> Iterator[Violation]:
+def check_order(traces: JobTraces, waits: Sequence[WaitSpan]) -> Iterator[Violation]:
     arrivals = sorted(waits, key=lambda wait: wait.since)
     lines: dict[GroupKey, list[tuple[tuple[int, int], int, int]]] = defaultdict(list)
     arrived = 0

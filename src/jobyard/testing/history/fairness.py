@@ -10,13 +10,13 @@ from jobyard.testing.history.claims import GroupKey, claims_in_order, group_of, 
 from jobyard.testing.history.configuration import RecordedConfiguration
 from jobyard.testing.history.job_traces import JobTraces
 from jobyard.testing.history.violation import Violation
-from jobyard.testing.history.waits import Wait
+from jobyard.testing.history.waits import WaitSpan
 
 # A claim is compared with this many of the groups that have waited longest; more would make the check quadratic.
 GROUPS_LOOKED_AT = 256
 
 
-def check_fairness(traces: JobTraces, waits: Sequence[Wait], config: RecordedConfiguration) -> Iterator[Violation]:
+def check_fairness(traces: JobTraces, waits: Sequence[WaitSpan], config: RecordedConfiguration) -> Iterator[Violation]:
     """Once served, a group goes to the end of the line: it must not be served again before others that had room."""
     stretches = _stretches(traces, waits)
     may_run = _possible_running(traces)
@@ -64,7 +64,7 @@ def _possible_running(traces: JobTraces) -> list[tuple[int, int, GroupKey]]:
     return moves
 
 
-def _stretches(traces: JobTraces, waits: Sequence[Wait]) -> list[tuple[int, int, GroupKey]]:
+def _stretches(traces: JobTraces, waits: Sequence[WaitSpan]) -> list[tuple[int, int, GroupKey]]:
     """Intervals in which a group certainly had a waiting job and was certainly not served."""
     intervals: dict[GroupKey, list[tuple[int, int]]] = defaultdict(list)
     for wait in waits:

@@ -50,7 +50,7 @@ class Reclaim:
 
 
 @dataclass(slots=True)
-class Change:
+class OperatorChange:
     span: Span
     action: Action
     priority: int
@@ -94,7 +94,7 @@ class JobTrace:
     claims: list[Claim] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     reclaims: list[Reclaim] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[OperatorChange] = field(default_factory=list)
     signals: list[Span] = field(default_factory=list)  # and other deliveries
     checkpoints: list[tuple[Span, str]] = field(default_factory=list)  # with their tokens; perhaps refused
     recorded: set[str] = field(default_factory=set)  # tokens whose checkpoints were certainly accepted
@@ -115,7 +115,7 @@ class JobTrace:
         """Whether it may have been sent something before that position."""
         return any(span.earliest <= position for span in self.signals)
 
-    def changed(self, *actions: Action) -> Iterator[Change]:
+    def changed(self, *actions: Action) -> Iterator[OperatorChange]:
         return (change for change in self.changes if change.action in actions)
 
     def may_be_changed(self, since: int, until: int, *actions: Action) -> bool:
@@ -228,7 +228,7 @@ class JobTraces:
                 self._trace(ended.job_id).reclaims.append(Reclaim(self.span(operation), ended))
         for operation, change, altered in history.select(e.RecordedChange, e.ChangeReturned):
             for job_id in change.job_ids if altered is None else altered.changed:
-                recorded = Change(self.span(operation), change.action, change.priority)
+                recorded = OperatorChange(self.span(operation), change.action, change.priority)
                 self._trace(job_id).changes.append(recorded)
         for operation, signal, _ in history.select(e.RecordedSignal, e.SignalReturned):
             self._trace(signal.job_id).signals.append(self.span(operation))

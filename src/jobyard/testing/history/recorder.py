@@ -30,7 +30,7 @@ T = TypeVar("T")
 HARMLESS = (BadInput, JobNotFound, NotPossible)
 
 
-class Journal:
+class HistoryWriter:
     """The file of one process, appended line by line: a kill damages at most the last line."""
 
     def __init__(self, path: Path | str) -> None:
@@ -61,9 +61,9 @@ class Journal:
 class RecordingStore:
     """Wraps the store of a process. Each process needs a file of its own."""
 
-    def __init__(self, store: Store, path: Path | str | Journal) -> None:
+    def __init__(self, store: Store, path: Path | str | HistoryWriter) -> None:
         self._store = store
-        self._journal = path if isinstance(path, Journal) else Journal(path)
+        self._journal = path if isinstance(path, HistoryWriter) else HistoryWriter(path)
         self.url, self.has_transactions, self.is_remote = store.url, store.has_transactions, store.is_remote
         # Verbs that are not recorded.
         self.open = store.open

@@ -15,7 +15,7 @@ Place = tuple[int, int]  # smaller is better
 
 
 @dataclass(slots=True)
-class Wait:
+class WaitSpan:
     """Positions `since` to `until`, the latter not included."""
 
     trace: JobTrace
@@ -34,11 +34,11 @@ class Start:
     begin: int
 
 
-def certain_waits(traces: JobTraces) -> list[Wait]:
+def certain_waits(traces: JobTraces) -> list[WaitSpan]:
     return [wait for trace in traces for wait in _waits(trace, traces.timeline)]
 
 
-def _waits(trace: JobTrace, timeline: Timeline) -> Iterator[Wait]:
+def _waits(trace: JobTrace, timeline: Timeline) -> Iterator[WaitSpan]:
     sequence, priority = _place(trace)
     if sequence is None or priority is None:
         return
@@ -53,13 +53,13 @@ def _waits(trace: JobTrace, timeline: Timeline) -> Iterator[Wait]:
         yield from _by_priority(trace, sequence, priority, since, until)
 
 
-def _by_priority(trace: JobTrace, sequence: int, priority: int, since: int, until: int) -> Iterator[Wait]:
+def _by_priority(trace: JobTrace, sequence: int, priority: int, since: int, until: int) -> Iterator[WaitSpan]:
     changes = list(trace.changed(Action.PRIORITISE))
     first = min((change.span.earliest for change in changes), default=until)
     if since < min(until, first):
-        yield Wait(trace, (-priority, sequence), since, min(until, first))
+        yield WaitSpan(trace, (-priority, sequence), since, min(until, first))
     if len(changes) == 1 and max(since, changes[0].span.latest) < until:
-        yield Wait(trace, (-changes[0].priority, sequence), max(since, changes[0].span.latest), until)
+        yield WaitSpan(trace, (-changes[0].priority, sequence), max(since, changes[0].span.latest), until)
 
 
 def _place(trace: JobTrace) -> tuple[int | None, int | None]:

@@ -41,6 +41,7 @@ DECLARE
   changed boolean := false;
   v_revision bigint;
   claimed integer := 0;
+  v_expires bigint;
 BEGIN
   wanted_queues := CASE
     WHEN settling AND cardinality(p_queues) > 0 THEN p_queues
@@ -138,12 +139,14 @@ BEGIN
       -- A queue that was created while this waited for locks is not locked.
       wanted_queues := ARRAY(SELECT n FROM unnest(wanted_queues) n WHERE n = ANY (held));
     END IF;
+    -- After the wait for locks: a lease must not be granted that has expired.
+    v_expires := least(forever, {schema}.jobyard_now(p_now) + p_lease);
     IF cardinality(wanted_queues) = 1 AND wanted_queues[1] = ALL (s_queue) THEN
       SELECT c.* INTO a_ord, a_used, a_g FROM {schema}.jobyard_claim_one(
-        v_now, p_worker, p_token, least(forever, v_now + p_lease), wanted_queues[1], p_wanted, s_group, s_count) c;
+        v_now, p_worker, p_token, v_expires, wanted_queues[1], p_wanted, s_group, s_count) c;
     ELSE
       SELECT c.* INTO a_ord, a_used, a_g FROM {schema}.jobyard_claim(
-        v_now, p_worker, p_token, least(forever, v_now + p_lease), wanted_queues, p_wanted, s_queue, s_group, s_count) c;
+        v_now, p_worker, p_token, v_expires, wanted_queues, p_wanted, s_queue, s_group, s_count) c;
     END IF;
     claimed := coalesce(cardinality(a_ord), 0);
     IF claimed > 0 THEN

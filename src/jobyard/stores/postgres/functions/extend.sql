@@ -2,7 +2,8 @@
 -- in: now (NULL: the server's clock), worker, sequences, tokens, lease in ms,
 --     unseen: also other leases of the worker that began within this many ms of now (NULL: none).
 -- out: per key that no longer holds: its 1-based position.
--- Locks the queues' rows: settling finds leases by ctid, which a renewal changes.
+-- Locks the queues' rows: settling finds leases by ctid, which a renewal changes. A renewal counts from when it has the
+-- locks: with the time before, it would shorten a lease that was granted while it waited, or write one that has expired.
 -- A lease that a caller's own transaction is settling is skipped, and holds.
 CREATE OR REPLACE FUNCTION {schema}.jobyard_extend(
   p_now bigint, p_worker text, p_sequences bigint[], p_tokens text[], p_lease bigint, p_unseen bigint
@@ -12,7 +13,7 @@ AS $$
 DECLARE
   forever CONSTANT bigint := 253402300799999;
   v_now CONSTANT bigint := {schema}.jobyard_now(p_now);
-  v_expires CONSTANT bigint := least(forever, v_now + p_lease);
+  v_expires bigint;
   queues text[];
 BEGIN
   PERFORM set_config('idle_in_transaction_session_timeout', '5s', true);  -- see jobyard_hold
@@ -24,6 +25,7 @@ BEGIN
                               WHERE l.worker = p_worker AND abs(l.started_at - v_now) < p_unseen);
   END IF;
   PERFORM FROM {schema}.jobyard_queue k WHERE k.name = ANY (queues) ORDER BY k.name FOR NO KEY UPDATE;
+  v_expires := least(forever, {schema}.jobyard_now(p_now) + p_lease);
   IF p_unseen IS NOT NULL THEN
     UPDATE {schema}.jobyard_lease l SET expires_at = v_expires
     WHERE l.ctid = ANY (ARRAY(

@@ -79,7 +79,7 @@ BEGIN
   lease AS (
     INSERT INTO {schema}.jobyard_lease
       (sequence, expires_at, started_at, attempt, flags, token, worker, queue, group_name)
-    VALUES (v_sequence, least(forever, v_now + p_lease), v_now, 1, 0, p_token, p_worker, p_queue, p_group))
+    VALUES (v_sequence, least(forever, {schema}.jobyard_now(p_now) + p_lease), v_now, 1, 0, p_token, p_worker, p_queue, p_group))
   UPDATE {schema}.jobyard_queue k SET
     running = k.running + 1, turn_at = v_now, turn = nextval('{schema}.jobyard_turn'),
     line_last = k.line_last + 1, line_from = k.line_last + 1

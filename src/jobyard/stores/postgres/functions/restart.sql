@@ -3,6 +3,8 @@
 CREATE OR REPLACE FUNCTION {schema}.jobyard_restart(p_sequence bigint, p_payload bytea, p_scope text[], p_key text[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  -- A checkpoint that its caller gave up may still be running: its entry must not outlive the history.
+  PERFORM FROM {schema}.jobyard_lease l WHERE l.sequence = p_sequence FOR UPDATE;
   UPDATE {schema}.jobyard_job j SET payload = p_payload WHERE j.sequence = p_sequence;
   PERFORM FROM {schema}.jobyard_scope x WHERE x.sequence = p_sequence ORDER BY x.scope FOR NO KEY UPDATE;
   DELETE FROM {schema}.jobyard_history h WHERE h.sequence = p_sequence AND NOT starts_with(h.scope, 'signal:');

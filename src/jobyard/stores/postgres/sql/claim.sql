@@ -8,9 +8,10 @@ SELECT * FROM {schema}.jobyard_exchange(
 
 -- name: unacknowledged_leases(worker, tokens of its exchanges whose response was lost)
 -- -> the leases that these granted: id, sequence, token, attempt, deaths, cancel reason (NULL for a workflow that ends
--- itself)
+-- itself), whether it is a workflow that has begun
 SELECT j.id, l.sequence, l.token, l.attempt, j.deaths,
-  CASE WHEN j.cancel IS NOT NULL OR j.flags & 32 = 0 OR NOT {schema}.jobyard_has_begun(j.sequence) THEN l.cancel END
+  CASE WHEN j.cancel IS NOT NULL OR j.flags & 32 = 0 OR NOT {schema}.jobyard_has_begun(j.sequence) THEN l.cancel END,
+  j.flags & 32 <> 0 AND {schema}.jobyard_has_begun(j.sequence)
 FROM {schema}.jobyard_lease l
 JOIN {schema}.jobyard_job j ON j.sequence = l.sequence
 WHERE l.worker = $1 AND l.token = ANY ($2::text[]) AND l.external_id IS NULL ORDER BY l.sequence

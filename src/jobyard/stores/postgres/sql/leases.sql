@@ -15,13 +15,13 @@ SELECT {schema}.jobyard_report(
 
 -- name: expired_leases(now, limit, as of (NULL: now), longest in ms (NULL: any))
 -- -> sequence, token, worker, attempt, queue, group, cancel reason (NULL for a workflow that ends itself), job id, deaths,
--- now, judged at, whether it is too long
+-- now, judged at, whether it is too long, whether it is a workflow that has begun
 -- Leases that have expired, and those that end too late; without those that a caller's transaction is settling: that
 -- settlement decides.
 SELECT l.sequence, l.token, l.worker, l.attempt, l.queue, l.group_name,
   CASE WHEN j.cancel IS NOT NULL OR j.flags & 32 = 0 OR NOT {schema}.jobyard_has_begun(j.sequence) THEN l.cancel END,
   j.id, j.deaths, n.now, n.judged_at,
-  l.expires_at > n.judged_at
+  l.expires_at > n.judged_at, j.flags & 32 <> 0 AND {schema}.jobyard_has_begun(j.sequence)
 FROM (SELECT t.now, least(t.now, $3::bigint) AS judged_at, t.now + $4::bigint AS longest
       FROM (SELECT {schema}.jobyard_now($1) AS now) t) n, {schema}.jobyard_lease l, {schema}.jobyard_job j
 WHERE (l.expires_at <= n.judged_at OR l.expires_at > n.longest) AND l.expires_at < 253402300799999

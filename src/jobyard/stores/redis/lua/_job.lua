@@ -253,9 +253,11 @@ local function add_error(queue, seq, error)
   add_extra(queue, seq)
 end
 
-local function tally(queue, state, change)
+-- Count the end of a job, or its removal.
+local function tally(queue, state, change, seq)
   local count = state == COMPLETED and 'completed' or state == CANCELLED and 'cancelled' or 'failed'
   queue[count] = queue[count] + change
+  contents.count_end(queue, sub(seq, 1, BLOCK), state == COMPLETED, change)
   queue.dirty = true
 end
 
@@ -276,7 +278,7 @@ local function finish(queue, seq, id, flags, state, reason, result, started, att
   call('HSET', queue.key .. 'done', seq, pad(head .. pack('>I', #(result or '')) .. (result or '')))
   queue.has.done = true
   call('ZADD', bucket(queue, state), finish_number, seq .. id)
-  tally(queue, state, 1)
+  tally(queue, state, 1, seq)
   if state ~= COMPLETED then
     contents.note(queue, sub(seq, 1, BLOCK), 's' .. state)
   end

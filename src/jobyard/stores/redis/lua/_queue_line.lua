@@ -56,7 +56,8 @@ local function remember_queue(
     waiting = waiting, delayed = delayed, running = running, completed = completed, failed = failed,
     cancelled = cancelled, turn = its_turn, paused = paused,
     removed_by_cap = removed_by_cap, removed_by_cap_at = removed_by_cap_at,
-    was_waiting = waiting, was_turn = its_turn, groups = {}, has = {}, blocks = {}, contents = {}, arrived = 0, dirty = false,
+    was_waiting = waiting, was_turn = its_turn, groups = {}, has = {}, blocks = {}, contents = {}, ends = {},
+    arrived = 0, dirty = false,
   }
   queues[name] = queue
   loaded[#loaded + 1] = queue
@@ -330,10 +331,22 @@ local function flush_delayed(queue)
 end
 
 -- contents:<block>: which groups (g), kinds (k) and ends other than COMPLETED (s) a block holds or has held, as fields of
--- a hash. `find` skips the blocks without those it looks for. A block that was begun before this was kept lacks WHOLE,
--- and is never skipped.
+-- a hash. `find` skips the blocks without those it looks for. block_ends: block → COMPLETED jobs, plus OTHER_END for each
+-- job with another end, so that one command counts both. A block that was begun before these were kept lacks WHOLE, and is
+-- never skipped.
 -- One table, because Lua allows 200 local definitions in the library.
-local contents = { WHOLE = '=' }
+local contents = { WHOLE = '==', OTHER_END = 1000000 }
+
+-- Count the ends of a block: one more, or one less.
+function contents.count_end(queue, block, is_completed, change)
+  queue.ends[block] = (queue.ends[block] or 0) + (is_completed and change or change * contents.OTHER_END)
+end
+
+-- How many jobs of a block are COMPLETED, and how many have ended otherwise.
+function contents.ends_of(queue, block)
+  local packed = tonumber(call('HGET', queue.key .. 'block_ends', block) or 0)
+  return packed % contents.OTHER_END, math.floor(packed / contents.OTHER_END)
+end
 
 function contents.note(queue, block, name)
   local names = queue.contents[block]
@@ -386,15 +399,21 @@ local function flush_queue(queue)
         call('HDEL', queue.key .. 'block', block)
         call('ZREM', queue.key .. 'blocks', block)
         call('UNLINK', queue.key .. 'contents:' .. block)
-        queue.contents[block] = nil
+        call('HDEL', queue.key .. 'block_ends', block)
+        queue.contents[block], queue.ends[block] = nil, nil
       elseif count == change then
         call('ZADD', queue.key .. 'blocks', tonumber(block), block)
         contents.note(queue, block, contents.WHOLE)
       end
     end
   end
+  for block, change in pairs(queue.ends) do
+    if change ~= 0 then
+      call('HINCRBY', queue.key .. 'block_ends', block, change)
+    end
+  end
   contents.flush(queue)
-  queue.blocks = {}
+  queue.blocks, queue.ends = {}, {}
 end
 
 -- Wake handles, that is subscribers of event loops, that sleep until a job may be claimable: as many as jobs arrived,

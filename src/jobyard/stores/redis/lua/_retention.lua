@@ -53,7 +53,9 @@ do
       count = leave_out_kept(queue, count, members, seqs, ids)
     end
     if state == COMPLETED and keep_ms == 0 then
-      tally(queue, COMPLETED, -count)
+      for index = 1, count do
+        tally(queue, COMPLETED, -1, seqs[index])
+      end
     else
       local ends = hmget(queue.key .. 'done', seqs)
       for index = 1, count do
@@ -76,7 +78,7 @@ do
           end
           queue.removed_by_cap, queue.removed_by_cap_at = queue.removed_by_cap + 1, now
         end
-        tally(queue, its_state, -1)
+        tally(queue, its_state, -1, seqs[index])
       end
     end
     for _, list in ipairs({ members, seqs, ids }) do

@@ -86,6 +86,7 @@ local function complete_batch(queue, ends)
       heads[lease] = head
     end
     finish_number = finish_number + 1
+    contents.count_end(queue, sub(seq, 1, BLOCK), true, 1)
     done[at + 1], done[at + 2] = seq, head .. pack('>I', #result) .. result
     order[at + 1], order[at + 2] = finish_number, seq .. ends.ids[index]
     at = at + 2

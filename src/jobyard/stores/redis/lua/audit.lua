@@ -42,11 +42,12 @@ command('audit', { 'no-writes' }, function(_, args)
   local values = pairs_of(call('HGETALL', key .. 'jobs'))
   local rows = pairs_of(call('HGETALL', key .. 'groups'))
   local waiting, jobs = 0, 0
-  local blocks = {}
+  local blocks, ends_of_blocks = {}, {}
   for seq, value in pairs(values) do
     jobs = jobs + 1
     local block = sub(seq, 1, BLOCK)
     blocks[block] = (blocks[block] or 0) + 1
+    ends_of_blocks[block] = ends_of_blocks[block] or { completed = 0, others = 0 }
     local _, _, name = job_header(value)
     if not rows[name] then
       rows[name] = false
@@ -84,6 +85,10 @@ command('audit', { 'no-writes' }, function(_, args)
   for index = 1, #done, 2 do
     local state = byte(done[index + 1], 1)
     counts[state] = (counts[state] or 0) + 1
+    local of_block, what = ends_of_blocks[sub(done[index], 1, BLOCK)], state == COMPLETED and 'completed' or 'others'
+    if of_block then
+      of_block[what] = of_block[what] + 1
+    end
     stands(done[index], group_name(done[index]), 'done')
   end
   compare('waiting', queue.waiting, waiting)
@@ -127,6 +132,13 @@ command('audit', { 'no-writes' }, function(_, args)
   end
   for block, count in pairs(kept) do
     compare('block ' .. block, tonumber(count), 0)
+  end
+  for block, one in pairs(ends_of_blocks) do
+    local completed, others = contents.ends_of(queue, block)
+    if call('HEXISTS', key .. 'contents:' .. block, contents.WHOLE) == 1 then
+      compare('COMPLETED jobs of block ' .. block, completed, one.completed)
+      compare('other ended jobs of block ' .. block, others, one.others)
+    end
   end
   for _, what in ipairs({ 'past', 'private', 'parents', 'marks', 'outside', 'stop' }) do
     for _, seq in ipairs(call('HKEYS', key .. what)) do

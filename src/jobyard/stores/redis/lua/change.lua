@@ -57,7 +57,7 @@ function actions.cancel_unless_requested(job)
 end
 
 local function remove_finished(job)
-  tally(job.queue, job.state, -1)
+  tally(job.queue, job.state, -1, job.seq)
   call('HDEL', job.queue.key .. 'done', job.seq)
   call('ZREM', bucket(job.queue, job.state), job.seq .. job.id)
 end

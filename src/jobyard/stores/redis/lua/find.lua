@@ -113,11 +113,34 @@ local function indexed()
   return found
 end
 
+-- Whether a block may hold a job in one of the states.
+local function may_hold_state(queue, block, key)
+  local wanted = request.states
+  local completed, others = contents.ends_of(queue, block)
+  if wanted[tostring(PENDING)] or wanted[tostring(RUNNING)] then
+    if tonumber(call('HGET', queue.key .. 'block', block) or 0) > completed + others then
+      return true
+    end
+  end
+  if wanted[tostring(COMPLETED)] and completed > 0 then
+    return true
+  end
+  for state in pairs(wanted) do
+    if others > 0 and call('HEXISTS', key, 's' .. state) == 1 then
+      return true
+    end
+  end
+  return false
+end
+
 -- Whether a block may hold a match.
 local function may_hold(queue, block)
   local key = queue.key .. 'contents:' .. block
   if not request.contents or call('HEXISTS', key, contents.WHOLE) == 0 then
     return true
+  end
+  if request.states and not may_hold_state(queue, block, key) then
+    return false
   end
   for _, alternatives in ipairs(request.contents) do
     local holds = false

@@ -66,9 +66,9 @@ local function rebuild_ids()
     ids[#ids + 1] = job.id
     ids[#ids + 1] = #ids == 1 and pad(seq) or seq
   end
-  call('UNLINK', key .. 'ids', key .. 'block', key .. 'blocks')
+  call('UNLINK', key .. 'ids', key .. 'block', key .. 'blocks', key .. 'block_ends')
   call_batched('HSET', key .. 'ids', ids)
-  queue.blocks = {}
+  queue.blocks, queue.ends = {}, {}
   for seq in pairs(jobs) do
     local block = sub(seq, 1, BLOCK)
     queue.blocks[block] = (queue.blocks[block] or 0) + 1
@@ -84,7 +84,7 @@ local function rebuild_ends()
   each(call('HGETALL', key .. 'done'), function(seq, value)
     local state, _, finished = unpack_bytes('>BBd', value)
     jobs[seq].state = state
-    tally(queue, state, 1)
+    tally(queue, state, 1, seq)
     if state ~= COMPLETED then
       contents.note(queue, sub(seq, 1, BLOCK), 's' .. state)
     end

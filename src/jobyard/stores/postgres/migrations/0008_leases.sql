@@ -1,0 +1,1 @@
+-- No table changes. A lease lasts from when its locks are held; a new version makes databases load the functions.
