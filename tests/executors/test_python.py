@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support import eventually
@@ -19,6 +19,11 @@ from jobyard.domain.instant import as_datetime
 from jobyard.domain.job import Ending, NewJob
 from jobyard.errors import BadOption, PayloadNotJson
 from jobyard.testing import Isolated, drain, isolated
+
+
+@dataclass
+class Stock:
+    count: int
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ async def test_an_exception_is_retried_and_its_traceback_recorded(yard: Jobyard,
     assert (job.state, job.attempt, job.reason, len(job.errors)) == (State.FAILED, 2, "broken", 2)
 
 
-async def test_a_returned_failed_outcome(yard: Jobyard, test: Isolated) -> None:
+async def test_a_returned_failed_outcome_fails_or_retries_the_job(yard: Jobyard, test: Isolated) -> None:
     job = await run_job(yard, Failed(message="give up", retry=False))
     assert (job.state, job.attempt, job.reason) == (State.FAILED, 1, "give up")
     job = await run_job(yard, Failed(message="later", retry_after_seconds=99))
@@ -410,3 +415,49 @@ async def test_an_object_with_an_async_call_is_a_handler(yard: Jobyard, test: Is
     handle = await add.enqueue(1, 2)
     await drain(yard)
     assert (await handle.info()).result == 3
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "fits"),
+    [
+        (str, "text", True),
+        (str, 5, False),
+        (str, None, False),
+        (str | None, None, True),
+        (None, None, True),
+        (None, 5, False),
+        (float, 5, True),
+        (list[int], [1, 2], True),
+        (list[int], [1, "two"], False),
+        (dict, {"a": 1}, True),
+        (Any, object, None),
+        (int | Snooze, 5, True),
+        (int | Snooze, "text", False),
+        (Stock, Stock(1), True),
+        (Stock, Stock(cast("int", "many")), False),
+        (Stock, {"count": 1}, True),
+        (str, Done(b"5"), False),
+        (int, Done(b"5"), True),
+        (Done, Done(b"5"), True),
+    ],
+)
+async def test_a_result_that_its_type_cannot_read_fails_the_job(
+    yard: Jobyard, test: Isolated, hint: Any, value: Any, fits: bool | None
+) -> None:
+    async def handler() -> Any:
+        return value
+
+    handler.__annotations__["return"] = hint
+    job_handle = await yard.job(handler).enqueue()
+    await drain(yard)
+    job = await job_handle.info()
+    if fits:
+        assert (job.state, job.attempt) == (State.COMPLETED, 1)
+        await job_handle.result()
+        return
+    assert (job.state, job.attempt) == (State.FAILED, 1)
+    assert job.reason is not None
+    assert job.reason.startswith("The result of handler ")
+    if fits is False:
+        assert "does not fit its declared type: " in job.reason
+        assert job.reason.endswith(". Return a value of that type, or correct the annotation.")

@@ -27,6 +27,7 @@ from jobyard.worker.background_thread import BackgroundThread
 from jobyard.worker.heartbeat import Heartbeat
 from jobyard.worker.lease_renewer import LeaseRenewer
 from jobyard.worker.loop_monitor import EventLoopMonitor
+from jobyard.worker.steady_clock import SteadyClock
 from jobyard.worker.worker import Worker
 
 
@@ -149,6 +150,7 @@ async def test_after_a_slow_store_leases_are_renewed_before_any_is_reclaimed(
     renewer = LeaseRenewer(claimer, "w", 15.0, monitor)
     heartbeat = Heartbeat(lambda: WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=1), lambda _: None, 15.0)
     background = BackgroundThread(yard.store, renewer, heartbeat, monitor, events.observe)
+    background._clocks[0] = SteadyClock(15.0, events.observe)  # one that has run for a while
 
     async def slow_extend(*_: object, **__: object) -> Extended:
         nonlocal now

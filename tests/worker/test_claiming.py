@@ -61,7 +61,7 @@ def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobyard.stores._shared.polling_claim.POLL_SECONDS", 3600.0)
 
 
-async def test_wakes_at_once(yard: Jobyard, no_polling: None) -> None:
+async def test_a_new_job_starts_without_polling(yard: Jobyard, no_polling: None) -> None:
     @yard.job()
     async def work(ctx: Context) -> None: ...
 

@@ -90,6 +90,28 @@ async def test_live_workers_keep_their_leases_through_steps_forwards(
     assert [round(step.seconds) for step in events.of(ClockStepped)] == [20] * 2 * STEPS
 
 
+async def test_a_worker_that_starts_right_after_a_step_takes_no_live_lease(
+    yard: Jobyard, watched: Watched, events: Events, clock: SteppedClock
+) -> None:
+    go_on = asyncio.Event()
+
+    @yard.job()
+    async def work(ctx: Context) -> None:
+        await go_on.wait()
+
+    handle = await work.enqueue()
+    async with yard.worker(lease=LIVE_LEASE):
+        await eventually(lambda: all_running([handle]))
+        for _ in range(5):  # so that a start falls between two renewals
+            clock.advance(20)
+            async with yard.worker(queues=["another"], lease=LIVE_LEASE):
+                await reclaims(watched, 4)
+        assert events.of(LeasesExpired) == []
+        go_on.set()
+        await handle.result(10)
+    assert (await handle.info()).deaths == 0
+
+
 def has_seen(events: Events, steps: int) -> bool:
     return len(events.of(ClockStepped)) == steps
 
@@ -191,6 +213,16 @@ def test_the_old_time_runs_on_for_one_lease_after_a_step_forwards() -> None:
         assert steady.read(round(store_seconds * 1000), elapsed)
         assert steady.now() == judged * 1000
     assert ([step.seconds for step in events.of(ClockStepped)], steady.may_have_long_leases) == ([20, 20], False)
+
+
+def test_leases_are_judged_once_live_workers_had_time_to_renew(events: Events) -> None:
+    elapsed = ManualClock(start=0)
+    steady = SteadyClock(10.0, events.observe, lambda: elapsed.now() / 1000, settle_seconds=2.0)
+    judged = []
+    for _ in range(4):
+        judged.append(steady.read(1_000_000 + elapsed.now(), elapsed.now() / 1000))
+        elapsed.advance(1)
+    assert judged == [False, False, True, True]
 
 
 def test_a_step_back_is_followed_at_once() -> None:

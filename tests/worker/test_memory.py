@@ -105,6 +105,7 @@ async def test_above_the_limit_jobs_are_handed_back_after_the_timeout(site: Site
         await asyncio.wait_for(worker.stopped(), 5)
     after = await site.yard.get(job.id)
     assert (after.state, after.attempt, after.errors) == (State.PENDING, 0, ())
+    assert len(site.events.of(WorkerMemoryHigh)) == 1
 
 
 async def test_an_idle_worker_stops_at_once(site: Site) -> None:

@@ -119,7 +119,7 @@ async def test_a_cancel_reaches_a_busy_worker_and_a_plain_function(yard: Jobyard
         await eventually(lambda: in_state(handle, State.CANCELLED))
 
 
-async def test_a_lost_lease_cancels_its_run_and_refuses_its_words(
+async def test_a_lost_lease_cancels_its_run_and_rejects_its_reports(
     yard: Jobyard, watched: Watched, events: Events
 ) -> None:
     began, refusals = asyncio.Event(), []

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
-from jobyard.worker.usage import Usage, descendants, usage
+import pytest
+
+from jobyard.worker import usage as usage_module
+from jobyard.worker.usage import Usage, UsageMeter, descendants, usage
 
 CHILD = "import sys; kept = bytearray(64 << 20); sum(range(3_000_000)); print('ready', flush=True); sys.stdin.read()"
 
@@ -25,3 +29,17 @@ def test_children_count_with_their_parent_and_their_time_remains() -> None:
         child.communicate()
     assert usage().cpu_seconds >= used.cpu_seconds - 0.05
     assert usage(child.pid) == Usage(), "a process that is gone"
+
+
+def test_readings_within_a_second_repeat_the_last_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker with a short lease sends heartbeats faster than the processor's clock can tell a share."""
+    clock, busy = [0.0], [10.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(usage_module, "usage", lambda: Usage(1 << 20, busy[0]))
+    meter = UsageMeter()
+    shares = []
+    for _ in range(6):
+        clock[0] += 0.5
+        busy[0] += 0.25
+        shares.append(meter.read().cpu_percent)
+    assert shares == [0.0, 50.0, 50.0, 50.0, 50.0, 50.0]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import uuid_utils
 
-from jobyard.domain.due import GRACE, Plan, due, next_instant
+from jobyard.domain.due import GRACE, TickPlan, due, next_instant
 from jobyard.domain.events import Event, StoreFailed, TickDecided, TickDelayed
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
@@ -37,12 +37,12 @@ OVERDUE_SECONDS = 0.03
 # More overdue schedules than these are read page by page instead of one by one.
 FEW = 20
 
-PlannedTicks = tuple[TimetableEntry, list[Plan]]
+PlannedTicks = tuple[TimetableEntry, list[TickPlan]]
 
 
 class DispatchResult(NamedTuple):
     entry: TimetableEntry
-    plans: list[Plan]
+    plans: list[TickPlan]
     decided: list[Decided]  # one for each plan
     at: Instant  # when the store responded
 
@@ -207,7 +207,7 @@ class TickDispatcher:
                 if not result.plans and entry.check_at is not None:
                     self._timetable.schedule(entry, max(entry.check_at, result.at + RETRY))
 
-    def _retry(self, entry: TimetableEntry, plan: Plan, why: Decision, now: Instant) -> None:
+    def _retry(self, entry: TimetableEntry, plan: TickPlan, why: Decision, now: Instant) -> None:
         queue = entry.schedule.queue
         if why is Decision.FULL and now - entry.warned_at >= WARN_EVERY:
             entry.warned_at = now
@@ -226,14 +226,14 @@ def _is_overdue(entry: TimetableEntry, now: Instant) -> bool:
     return entry.next_at is not None and now - entry.next_at > GRACE
 
 
-def _plans(entry: TimetableEntry, now: Instant) -> list[Plan]:
+def _plans(entry: TimetableEntry, now: Instant) -> list[TickPlan]:
     at = entry.next_at
     if at is not None and entry.held is None and 0 <= now - at < MIN_DISTANCE:
-        return [Plan(at, Verdict.FIRED, at)]  # the usual case, without computing more
+        return [TickPlan(at, Verdict.FIRED, at)]  # the usual case, without computing more
     return due(entry.schedule, entry.decided_until, now, entry.held)
 
 
-def _tick(entry: TimetableEntry, plan: Plan, skips: bool) -> Tick:
+def _tick(entry: TimetableEntry, plan: TickPlan, skips: bool) -> Tick:
     schedule = entry.schedule
     verdict = Verdict.SKIPPED if skips and plan.verdict.has_job else plan.verdict
     return Tick(
@@ -249,7 +249,7 @@ def _tick(entry: TimetableEntry, plan: Plan, skips: bool) -> Tick:
     )
 
 
-def _event(entry: TimetableEntry, plan: Plan, decided: Decided, now: Instant) -> TickDecided:
+def _event(entry: TimetableEntry, plan: TickPlan, decided: Decided, now: Instant) -> TickDecided:
     verdict = decided.verdict or plan.verdict
     late = max(0, now - plan.at) / 1000
     return TickDecided(entry.schedule.name, plan.at, verdict, plan.count, decided.job_id, late)

@@ -55,10 +55,13 @@ class BackgroundThread:
 
     async def _run(self) -> None:
         # Each with a handle, so connections, of its own: a slow prune must not delay a renewal.
-        await asyncio.gather(self._repeat(self.renew, self._heartbeat.deregister), self._repeat(self.housekeep))
+        await asyncio.gather(
+            self._repeat(self.renew, "deregistering", self._heartbeat.deregister),
+            self._repeat(self.housekeep, "reading the queues", lambda store: self._cap.run_once(store, is_last=True)),
+        )
 
     async def _repeat(
-        self, run_once: Callable[[Store], Awaitable[None]], deregister: Callable[[Store], Awaitable[None]] | None = None
+        self, run_once: Callable[[Store], Awaitable[None]], doing_last: str, last: Callable[[Store], Awaitable[None]]
     ) -> None:
         store = self._store.for_event_loop()
         try:
@@ -68,8 +71,7 @@ class BackgroundThread:
             while not self._stop.is_set() and not self._monitor.loop.is_closed():
                 await run_once(store)
                 await self._sleep()
-            if deregister is not None:
-                await self._try("deregistering", lambda: deregister(store))
+            await self._try(doing_last, lambda: last(store))
         finally:
             if store is not self._store:
                 await store.close()
@@ -93,7 +95,12 @@ class BackgroundThread:
         if not self._is_slow() and self._is_due("reclaim", RECLAIM_EVERY_SECONDS):
             # Each shard by its own clock, and one that is unavailable does not stop the others.
             for number, each in enumerate(store.shards() or (store,)):
-                clock = self._clocks.setdefault(number, SteadyClock(self._renewer.lease_seconds, self._emit))
+                if number not in self._clocks:
+                    settle_seconds = 2 * self._renewer.interval
+                    self._clocks[number] = SteadyClock(
+                        self._renewer.lease_seconds, self._emit, settle_seconds=settle_seconds
+                    )
+                clock = self._clocks[number]
                 await self._try("reclaiming expired leases", partial(self._reclaim, each, clock))
         if self._is_due("prune", PRUNE_EVERY_SECONDS):
             await self._try("pruning", lambda: self._prune(store))

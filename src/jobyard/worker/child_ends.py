@@ -1,4 +1,4 @@
-"""Ends of child jobs that this worker has delivered, for its workflows that kept their slot for them."""
+"""Cache of finished children for workflows that hold a slot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jobyard.domain.history import EndedJob
 
 # How long a workflow keeps its slot for a child. With dozens of chains on one worker a link takes half of that.
 WAIT_SECONDS = 0.1
-# After a child that took longer, so many of its kind are not waited for, then ever more. A child that runs on another
-# worker takes longer, too: where that is common, nearly none is waited for.
+# After a child that took longer, the first number of its kind are not waited for, then more each time. A child that
+# runs on another worker takes longer, too: where that is common, almost none is waited for.
 FIRST_SKIPPED, MAX_SKIPPED, GROWTH, DECAY = 4.0, 1000.0, 4.0, 0.9
 MAX_KINDS = 1000
 
 
-class Experience:
+class WaitStatistics:
     """Whether it was worth waiting for jobs of one kind."""
 
     __slots__ = ("_last_miss", "_skip", "_skipped")
@@ -49,7 +49,7 @@ class LocalChildEnds:
     def __init__(self, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
         self._expected: dict[str, asyncio.Future[EndedJob]] = {}
-        self._kinds: dict[str, Experience] = {}
+        self._kinds: dict[str, WaitStatistics] = {}
 
     def expect(self, job_id: str, kind: str) -> bool:
         """Called before the child is inserted. True: `wait` or `forget` must follow."""
@@ -57,7 +57,7 @@ class LocalChildEnds:
         if experience is None:
             if len(self._kinds) >= MAX_KINDS:
                 self._kinds.clear()
-            experience = self._kinds[kind] = Experience()
+            experience = self._kinds[kind] = WaitStatistics()
         # The child needs a slot, too.
         if not self._has_room() or not experience.is_worth_a_wait():
             return False
@@ -66,7 +66,7 @@ class LocalChildEnds:
 
     async def wait(self, job_id: str, kind: str) -> EndedJob | None:
         """The end of the child, delivered to its parent; None if it takes too long."""
-        experience, began = self._kinds.get(kind) or Experience(), time.monotonic()
+        experience, began = self._kinds.get(kind) or WaitStatistics(), time.monotonic()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 ended = await self._expected[job_id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
 from jobyard.domain.events import Event, JobLeaseLost, JobReported, JobStarted
 from jobyard.domain.job import Progress
@@ -23,6 +23,7 @@ from jobyard.worker.attempt import AttemptRuntime, JobAttempt
 from jobyard.worker.child_ends import LocalChildEnds
 from jobyard.worker.end_relay import EndRelay
 from jobyard.worker.exchange_batch import ExchangeBatch, LongPollClaim, Outbox, PendingSettlement, settlement_events
+from jobyard.worker.grant_age import GrantAge
 from jobyard.worker.quarantine import SUSPECT_DEATHS, SuspectIsolation
 from jobyard.worker.queue_selection import QueueSelection
 from jobyard.worker.throughput import Throughput
@@ -83,6 +84,7 @@ class Claimer:
         self._emit = emit
         self._isolation = SuspectIsolation(self._exchange, self.attempts, emit)
         self._backoff = StoreBackoff(emit)
+        self._grant_age = GrantAge()
         self._outbox = Outbox()
         self.end_relay = EndRelay(store, emit, child_ends)
         self._waiting_claim: LongPollClaim | None = None
@@ -188,6 +190,7 @@ class Claimer:
         self._may_have_work = self._may_have_work and has_room
         if self._may_have_work:
             self._overlap_wake.set()
+        asked_at = self._grant_age.now()
         try:
             response = await self._exchange([each.settlement for each in settlements], wanted)
         except Exception as error:
@@ -201,20 +204,53 @@ class Claimer:
         batch.settlements, batch.wanted = [], len(response.leases)
         # Ends before starts: an observer that follows one job sees its events in order.
         self._emit_settled(settlements, response)
-        await self._handle(response, wanted)
+        await self._handle(response, wanted, asked_at)
 
-    async def _handle(self, response: Exchange, wanted: int) -> None:
+    async def _handle(self, response: Exchange, wanted: int, asked_at: float) -> None:
         self.last_exchange = time.monotonic()
         self._backoff.reset()
         if wanted > 0:
             # After a short response a waiting claim follows and looks at once, so no notification is missed.
             self._may_have_work = len(response.leases) == wanted
+
+        async def start(leases: Sequence[Lease]) -> None:
+            if response.now and self._is_old(self._grant_age.seconds(response.now, asked_at)) and leases:
+                leases = await self._renew_late(leases)
+            self.start(leases)
+
         if any(lease.deaths >= SUSPECT_DEATHS for lease in response.leases):
-            await self._isolation.start(response.leases, self.start)
+            await self._isolation.start(response.leases, start)
         else:
-            self.start(response.leases)
+            await start(response.leases)
         for key, reason in response.cancelled:
             self.cancel(key, reason)
+
+    async def _renew_late(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """The leases of a late response that still hold: the jobs of the others may run elsewhere by now."""
+        runtime, now = self._runtime, self._grant_age.now
+        until = now() + self._lease_seconds
+        while leases and now() < until:
+            asked_at = now()
+            try:
+                keys = [lease.key for lease in leases]
+                extended = await runtime.store.extend(runtime.worker_id, keys, self._lease_seconds)
+            except StoreError as error:
+                await self._back_off(error)
+                continue
+            self._emit_lost(lease for lease in leases if lease.key in extended.lost)
+            leases = [lease for lease in leases if lease.key not in extended.lost]
+            if not self._is_old(now() - asked_at):
+                return leases
+            until = now() + self._lease_seconds  # this answer was late, too
+        self._emit_lost(leases)  # unrenewed for as long as a lease lasts, they have expired
+        return ()
+
+    def _is_old(self, seconds: float) -> bool:
+        return seconds > self._lease_seconds / 2
+
+    def _emit_lost(self, leases: Iterable[Lease]) -> None:
+        for lease in leases:
+            self._emit(JobLeaseLost(lease))
 
     async def _settle_one_by_one(self, settlements: list[PendingSettlement]) -> None:
         """One of these settlements cannot be stored: it fails its job without holding up the others."""
@@ -256,6 +292,7 @@ class Claimer:
             self._waiting_claim.until.set_result(None)
 
     async def _await_claim(self, wanted: int, until: asyncio.Future[None], timer: asyncio.TimerHandle) -> None:
+        asked_at = self._grant_age.now()
         try:
             response = await self._exchange((), wanted, until)
         except Exception as error:
@@ -266,7 +303,7 @@ class Claimer:
             batch = ExchangeBatch([], len(response.leases))
             self._outbox.in_flight.append(batch)
             try:
-                await self._handle(response, wanted)
+                await self._handle(response, wanted, asked_at)
             finally:
                 self._outbox.in_flight.remove(batch)
         finally:

@@ -1,4 +1,4 @@
-"""Relay of ended jobs: tells parents about their children soon after they end."""
+"""Relay of ended jobs: delivers the ends of child jobs to their parents soon after they happen."""
 
 from __future__ import annotations
 

@@ -91,12 +91,9 @@ class MemoryMonitor:
         if self._worker.is_stopping or (used < drain_from and not self.is_draining):
             return
         running = len(self._worker.claimer.attempts)
-        event = WorkerMemoryHigh(self._worker.id, used, self._limit, running)
         if not self.is_draining:
             self.is_draining = True
             self._worker.quiet()
-            self._emit(event)
-        if used >= self._limit and running:
-            self._emit(event)
+            self._emit(WorkerMemoryHigh(self._worker.id, used, self._limit, running))
         if used >= self._limit or not running:
             await self._worker.stop()

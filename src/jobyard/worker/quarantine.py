@@ -31,10 +31,10 @@ class SuspectIsolation:
         self._lock = asyncio.Lock()
         self._suspect: LeaseKey | None = None  # the latest that was started here
 
-    async def start(self, leases: Sequence[Lease], start: Callable[[Sequence[Lease]], None]) -> None:
+    async def start(self, leases: Sequence[Lease], start: Callable[[Sequence[Lease]], Awaitable[None]]) -> None:
         """Start the leases except the suspects that have to wait."""
         async with self._lock:
-            start(await self._postpone(leases))
+            await start(await self._postpone(leases))
 
     async def _postpone(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         suspects = [lease for lease in leases if lease.deaths >= SUSPECT_DEATHS]

@@ -19,7 +19,7 @@ TIMES = slice(11, 15)
 class Usage(NamedTuple):
     memory_bytes: int = 0
     cpu_seconds: float = 0.0
-    cpu_percent: float = 0.0  # since the reading before; 100 is one core
+    cpu_percent: float = 0.0  # over a second or more until now; 100 is one core
 
 
 def resident_bytes(pid: int) -> int:
@@ -52,13 +52,16 @@ class UsageMeter:
     """Readings of this process, whose processor time never decreases."""
 
     def __init__(self) -> None:
-        self._read_at, self._cpu_seconds = time.monotonic(), usage().cpu_seconds
+        self._cpu_seconds = usage().cpu_seconds
+        self._percent_since, self._cpu_seconds_then, self._percent = time.monotonic(), self._cpu_seconds, 0.0
 
     def read(self) -> Usage:
         used, now = usage(), time.monotonic()
-        cpu_seconds = max(self._cpu_seconds, used.cpu_seconds)  # a child may end without being counted
-        elapsed = now - self._read_at
-        # The clock of the processor ticks a hundred times a second: over less than a second it says nothing.
-        percent = 100 * (cpu_seconds - self._cpu_seconds) / elapsed if elapsed >= 1 else 0.0
-        self._read_at, self._cpu_seconds = now, cpu_seconds
-        return Usage(used.memory_bytes, cpu_seconds, round(percent, 1))
+        self._cpu_seconds = max(self._cpu_seconds, used.cpu_seconds)  # a child may end without being counted
+        elapsed = now - self._percent_since
+        # The clock of the processor ticks a hundred times a second: over less than a second it says nothing, so
+        # readings that follow each other faster repeat the last share.
+        if elapsed >= 1:
+            self._percent = round(100 * (self._cpu_seconds - self._cpu_seconds_then) / elapsed, 1)
+            self._percent_since, self._cpu_seconds_then = now, self._cpu_seconds
+        return Usage(used.memory_bytes, self._cpu_seconds, self._percent)

@@ -17,6 +17,16 @@ from jobyard.errors import BadInput
 
 # Written as text and read back by their constructors.
 TEXT_TYPES = (PurePath, IPv4Address, IPv4Network, IPv6Address, IPv6Network)
+# Types whose values are lists or objects in JSON, so that they cannot be keys.
+NO_KEYS = (
+    inspect.CollectionType,
+    inspect.TupleType,
+    inspect.DictType,
+    inspect.StructType,
+    inspect.DataclassType,
+    inspect.NamedTupleType,
+    inspect.TypedDictType,
+)
 JSON_TYPES = (dict, list, str, int, float, bool, type(None))
 Decode = Callable[[bytes], Any]
 
@@ -27,23 +37,23 @@ CARRIED = (
 )
 
 
-class NotCarried(Exception):
+class UnserializableType(Exception):
     """A type that cannot be written as JSON and read back; the message says why."""
 
-    def __init__(self, why: str, cure: str = f"Use an id or a path, and load the rest from it; or {CARRIED}") -> None:
+    def __init__(self, why: str, remedy: str = f"Use an id or a path, and load the rest from it; or {CARRIED}") -> None:
         super().__init__(why)
-        self.cure = cure
+        self.remedy = remedy
 
 
 def decoder_of(hint: Any) -> Decode:
-    """A decoder of JSON into this type. Raises NotCarried."""
+    """A decoder of JSON into this type. Raises UnserializableType."""
     if not is_carried_by_pydantic(hint):
         return msgspec.json.Decoder(hint, dec_hook=decode_other).decode
     return pydantic_decoder(hint)
 
 
 def is_carried_by_pydantic(hint: Any) -> bool:
-    """Whether the type needs pydantic. Raises NotCarried for a type that nothing can carry."""
+    """Whether the type needs pydantic. Raises UnserializableType for a type that nothing can carry."""
     if any(is_pydantic_type(part) for part in parts_of(hint)):
         return True
     try:
@@ -52,16 +62,19 @@ def is_carried_by_pydantic(hint: Any) -> bool:
             return False
         problem = f"{unknown.__qualname__} has no form in JSON"
         if not is_known_to_pydantic(unknown):
-            raise NotCarried(problem)
+            raise UnserializableType(problem)
     except TypeError as error:
         problem = str(error).partition(" - type ")[0]
+    except NameError as error:
+        remedy = f"Define or import {error.name} at the top level of the module, not only for type checkers"
+        raise UnserializableType(f"the type of one of its fields, {error.name}, cannot be found", remedy) from error
     # Types that pydantic knows and msgspec does not: unions of text-like types, deque, URLs, …
     if find_spec("pydantic") is None:
-        raise NotCarried(problem)
+        raise UnserializableType(problem)
     try:
         pydantic_decoder(hint)
-    except NotCarried as error:
-        raise NotCarried(problem) from error
+    except UnserializableType as error:
+        raise UnserializableType(problem) from error
     return True
 
 
@@ -76,10 +89,10 @@ def pydantic_decoder(hint: Any) -> Decode:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hint)
         schema = adapter.json_schema()
     except (pydantic.errors.PydanticUserError, TypeError) as error:
-        raise NotCarried(str(error).partition("\n")[0].rstrip(".")) from error
+        raise UnserializableType(str(error).partition("\n")[0].rstrip(".")) from error
     if is_secret(schema):
         why = "it has a secret, which pydantic writes as asterisks"
-        raise NotCarried(why, "Pass the secret with task.options(private=…), and read it from ctx.private")
+        raise UnserializableType(why, "Pass the secret with task.options(private=…), and read it from ctx.private")
 
     def decode(data: bytes) -> Any:
         try:
@@ -95,7 +108,7 @@ def describe(error: Any) -> str:
     first, *others = error.errors(include_url=False, include_context=False)
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     more = f" (and {len(others)} more)" if others else ""
-    return f"{first['msg']}{f' - at `${where}`' if where else ''}{more}"
+    return f"{first['msg']} - at `${where}`{more}"
 
 
 def is_secret(schema: Any) -> bool:
@@ -144,6 +157,8 @@ def unknown_class(info: Any, seen: set[int] | None = None) -> type | None:
     seen.add(id(info))
     if isinstance(info, inspect.CustomType):
         return None if is_text_type(info.cls) or accepts_json(info.cls) else info.cls
+    if isinstance(info, inspect.DictType) and isinstance(info.key_type, NO_KEYS):
+        raise UnserializableType("JSON has only text and numbers as keys", "Use a list of pairs")
     inner: list[Any] = []
     if isinstance(info, msgspec.Struct):
         for value in (getattr(info, name) for name in info.__struct_fields__):

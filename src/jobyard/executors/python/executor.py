@@ -6,28 +6,31 @@ import asyncio
 import functools
 import logging
 import math
+import os
 import traceback
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from jobyard.domain.job import LogLine
 from jobyard.domain.outcome import Done, Failed, Outcome, Park, Snooze
-from jobyard.errors import BadInput, LeaseLost, PayloadNotJson, PayloadTooLarge, UnknownKind
+from jobyard.errors import BadInput, LeaseLost, UnknownKind
 from jobyard.executors.python.context import BlockingContext, Context
 from jobyard.executors.python.handlers import OUTCOMES, Handler, HandlerRegistry
-from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
+from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text
 from jobyard.executors.python.thread_pool import HandlerThreadPool
 from jobyard.ports.executor import Attempt
 
 log = logging.getLogger("jobyard.executor")
 
 MAX_TRACEBACK = 16_000
+PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 # A job whose kind is unknown here is due again after this long, so that it does not bounce between workers.
 UNKNOWN_KIND_SECONDS = 10.0
 
 
-class WorkflowExecutor(Protocol):
+class WorkflowRuntime(Protocol):
     async def perform(self, attempt: Attempt, handler: Handler, arguments: tuple[Any, ...]) -> Outcome:
         """Run one attempt of a workflow."""
 
@@ -37,7 +40,7 @@ class PythonExecutor:
         self,
         handlers: HandlerRegistry,
         max_result_bytes: int = MAX_PAYLOAD_BYTES,
-        workflows: WorkflowExecutor | None = None,
+        workflows: WorkflowRuntime | None = None,
         threads: HandlerThreadPool | None = None,
     ) -> None:
         self._handlers = handlers
@@ -75,13 +78,15 @@ class PythonExecutor:
         return await self._threads.run(functools.partial(handler.call, context, arguments))
 
     def _outcome(self, handler: Handler, value: Any) -> Outcome:
-        if value is None:
-            return DONE
-        if isinstance(value, OUTCOMES):
-            return validated(value, handler, self._max_result_bytes)
         try:
-            return Done(to_json(value, f"result of {handler.name}", self._max_result_bytes))
-        except (PayloadNotJson, PayloadTooLarge) as error:
+            if isinstance(value, OUTCOMES):
+                outcome = validated(value, handler, self._max_result_bytes)
+                if isinstance(outcome, Done) and outcome != DONE:
+                    handler.decode_result(outcome.result)
+                return outcome
+            data = handler.encode_result(value, self._max_result_bytes)
+            return DONE if value is None else Done(data)
+        except BadInput as error:
             # Another attempt would return the same value, and the handler's effects have happened.
             return Failed(message=str(error), type=type(error).__name__, retry=False)
 
@@ -127,13 +132,28 @@ def describe(error: BaseException) -> str:
 
 
 def failed(error: BaseException, handler: Handler, attempt: int) -> Failed:
-    trace = text("".join(traceback.format_exception(error)))
+    trace = text("".join(_traceback(error).format()))
     return Failed(
         message=text(describe(error))[:2000],
         type=type(error).__qualname__,
         traceback=trace if len(trace) <= MAX_TRACEBACK else "…" + trace[-MAX_TRACEBACK:],
         retry_after_seconds=handler_delay(handler, attempt),
     )
+
+
+def _traceback(error: BaseException) -> traceback.TracebackException:
+    """The frames of the application; those of jobyard, which called it or was called by it, are left out."""
+    found = traceback.TracebackException.from_exception(error)
+    waiting: list[traceback.TracebackException | None] = [found]
+    while waiting:
+        each = waiting.pop()
+        if each is None:
+            continue
+        own = [frame for frame in each.stack if not frame.filename.startswith(PACKAGE)]
+        if own:  # else it was raised by jobyard itself
+            each.stack = traceback.StackSummary.from_list(own)
+        waiting += (each.__cause__, each.__context__, *(each.exceptions or ()))
+    return found
 
 
 def handler_delay(handler: Handler, attempt: int) -> float | None:

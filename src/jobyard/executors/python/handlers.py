@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
@@ -10,10 +12,12 @@ from typing import Any, Never, NoReturn, Union, get_args, get_origin, get_type_h
 import msgspec
 
 from jobyard.domain.outcome import Cancel, Done, Failed, Handoff, Park, Snooze
+from jobyard.domain.type_words import mismatch
 from jobyard.errors import BadInput, BadOption, UnknownKind
 from jobyard.executors.python.annotations import (
+    JSON_TYPES,
     Decode,
-    NotCarried,
+    UnserializableType,
     decode_other,
     decoder_of,
     is_carried_by_pydantic,
@@ -61,10 +65,17 @@ class Handler:
             hint = hints.get(parameters[0].name)
             _require_fitting_context(name, hint, is_async=self.is_async, is_workflow=is_workflow)
             parameters = parameters[1:]
+        _require_known_types(name, parameters, hints)
         self.names = tuple(p.name for p in parameters)
+        self.required_names = tuple(p.name for p in parameters if p.default is p.empty)
         self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         self._decode = _decoder(name, parameters, hints)
-        self._decode_result = _result_decoder(name, hints.get("return", Any))
+        result_types = _result_types(hints.get("return", Any))
+        self._decode_result = _result_decoder(name, result_types)
+        # Values of exactly these types need no look at their JSON.
+        self._fitting = frozenset(part for part in result_types if part in JSON_TYPES)
+        # A transactional handler passes its result to ctx.complete; what it returns is ignored.
+        self._any_fits = transactional or Any in result_types or object in result_types
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a call: its arguments by name."""
@@ -87,7 +98,8 @@ class Handler:
         try:
             values: tuple[Any, ...] = self._decode(payload)
         except (msgspec.ValidationError, BadInput) as error:
-            raise BadInput(f"The payload does not fit {self.name}({', '.join(self.names)}): {error}.") from error
+            why = mismatch(str(error))
+            raise BadInput(f"The payload does not fit {self.name}({', '.join(self.names)}): {why}.") from error
         except RecursionError as error:
             raise BadInput(f"The payload of {self.name} is nested too deeply. Pass a flatter value.") from error
         except msgspec.DecodeError as error:
@@ -102,12 +114,21 @@ class Handler:
             return self.function(context, *values[:split], **named)
         return self.function(*values[:split], **named)
 
+    def encode_result(self, value: Any, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
+        """Encode a result as JSON, and reject one that cannot be read as the declared type."""
+        data = to_json(value, f"result of {self.name}", max_bytes)
+        if not self._any_fits and type(value) not in self._fitting:
+            self.decode_result(data)
+        return data
+
     def decode_result(self, result: bytes) -> Any:
         try:
             return self._decode_result(result)
         except (msgspec.ValidationError, BadInput) as error:
+            why = mismatch(str(error))
             raise BadInput(
-                f"The result of {self.name} does not fit its declared type: {error}. Correct the annotation."
+                f"The result of {self.name} does not fit its declared type: {why}. "
+                "Return a value of that type, or correct the annotation."
             ) from error
 
 
@@ -145,11 +166,50 @@ class HandlerRegistry:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters and, as "return", of the result, without those that cannot be evaluated.
+
+    One by one, since a name that exists only for the type checker must not hide the types of the others.
+    """
     try:
-        return get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):
-        # Names that exist only for the type checker: the payload's types are not checked then.
+        signature = inspect.signature(function)
+    except ValueError:  # some of the functions written in C; a step may be one
         return {}
+    annotations = {name: p.annotation for name, p in signature.parameters.items()}
+    if not inspect.isclass(function):  # a step may be one, whose annotation is that of __init__
+        annotations["return"] = signature.return_annotation
+    names = _names_around(function)
+    hints: dict[str, Any] = {}
+    for name, annotation in annotations.items():
+        if annotation is inspect.Parameter.empty:
+            continue
+        # Whatever evaluating a caller's text raises: NameError, SyntaxError, AttributeError, …
+        with contextlib.suppress(Exception):
+            hints[name] = get_type_hints(_Annotated({name: annotation}), names, include_extras=True)[name]
+    return hints
+
+
+class _Annotated:
+    def __init__(self, annotations: dict[str, Any]) -> None:
+        self.__annotations__ = annotations
+
+
+def _names_around(function: Callable[..., Any]) -> dict[str, Any]:
+    """The global names that the annotations of a function, a partial or an object with `__call__` refer to."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return getattr(called, "__globals__", {})
+
+
+def _require_known_types(name: str, parameters: list[inspect.Parameter], hints: dict[str, Any]) -> None:
+    for p in parameters:
+        if p.annotation is not p.empty and p.name not in hints:
+            shown = str(p.annotation).replace("typing.", "").strip("'\"")
+            raise BadOption(
+                f"Cannot declare {name} as a handler: the type of its parameter {p.name}, {shown}, cannot be found. "
+                "Define or import it at the top level of the module, above the handler and not only for type checkers."
+            )
 
 
 def _is_async(name: str, function: Callable[..., Any]) -> bool:
@@ -193,10 +253,10 @@ def _decoder(name: str, parameters: list[inspect.Parameter], hints: dict[str, An
             if is_carried_by_pydantic(hint):
                 models.append((index, pydantic_decoder(hint)))
                 hint = msgspec.Raw
-        except NotCarried as error:
+        except UnserializableType as error:
             raise BadOption(
                 f"Cannot declare {name} as a handler: its parameter {p.name} is a {type_name(hint)}, and {error}. "
-                f"{error.cure}."
+                f"{error.remedy}."
             ) from error
         field: tuple[Any, ...] = (p.name, hint)
         if p.default is not p.empty:
@@ -216,7 +276,7 @@ def _decoder(name: str, parameters: list[inspect.Parameter], hints: dict[str, An
                 try:
                     values[index] = decode_model(bytes(values[index]))
                 except BadInput as error:
-                    raise BadInput(f"{parameters[index].name}: {error}") from error
+                    raise BadInput(str(error).replace(" - at `$", f" - at `$.{parameters[index].name}", 1)) from error
         return tuple(values)
 
     return decode
@@ -238,17 +298,22 @@ def parameter_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 def result_decoder(function: Callable[..., Any]) -> Callable[[bytes], Any]:
     """The decoder of the function's result, by its return annotation. Raises BadOption if it cannot be JSON."""
-    return _result_decoder(getattr(function, "__name__", "function"), _hints(function).get("return", Any))
+    name = getattr(function, "__name__", "function")
+    return _result_decoder(name, _result_types(_hints(function).get("return", Any)))
 
 
-def _result_decoder(name: str, hint: Any) -> Callable[[bytes], Any]:
-    # Outcomes in the return annotation are not part of the result's type.
+def _result_types(hint: Any) -> list[Any]:
+    """The types of results by a return annotation: outcomes in it are not part of them."""
     is_union = isinstance(hint, UnionType) or get_origin(hint) is Union
-    results = [part for part in (get_args(hint) if is_union else [hint]) if part not in (*OUTCOMES, Never, NoReturn)]
-    hint = Union[tuple(results)] if results else Any  # noqa: UP007
+    parts = get_args(hint) if is_union else [type(None) if hint is None else hint]
+    return [part for part in parts if part not in (*OUTCOMES, Never, NoReturn)] or [Any]
+
+
+def _result_decoder(name: str, types: list[Any]) -> Callable[[bytes], Any]:
+    hint: Any = Union[tuple(types)]  # noqa: UP007
     try:
-        return decoder_of(hint if hint is not None else type(None))
-    except NotCarried as error:
+        return decoder_of(hint)
+    except UnserializableType as error:
         raise BadOption(
-            f"Cannot use {name} as a handler or a step: its result is a {type_name(hint)}, and {error}. {error.cure}."
+            f"Cannot use {name} as a handler or a step: its result is a {type_name(hint)}, and {error}. {error.remedy}."
         ) from error
