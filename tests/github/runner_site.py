@@ -23,7 +23,7 @@ from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.domain.state import Settlement, Transition
 from jobyard.github.client import GitHubAccess, GitHubClient
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.manager import declare_queue
 from jobyard.github.queries import RunnerQueries
 from jobyard.github.services import RunnerServices
@@ -51,15 +51,16 @@ class RunnerSite:
         token = self.fake.create_personal_token(["admin:org", "admin:org_hook", "repo"]).value
         access = GitHubAccess(url="http://github.test", token=token)
         self.github = GitHubClient(access, transport=httpx2.ASGITransport(create_app(self.fake)))
-        self.intake = RunnerIntake(store, settings)
+        self.ingest = EventIngest(store, settings)
         self.queries = RunnerQueries(store, settings, cache_seconds=0)
         self.services = RunnerServices(
             settings=settings,
-            intake=self.intake,
+            ingest=self.ingest,
             github=self.github,
             webhook_secrets=("secret",),
             queries=self.queries,
         )
+        self._began = round(time.time() * 1000)
         self._numbers = iter(range(1001, 1_000_000))
 
     # What GitHub sends
@@ -67,15 +68,16 @@ class RunnerSite:
     async def receive(self, org: str, state: GitHubJobState = GitHubJobState.QUEUED, **fields: Any) -> GitHubJob:
         job_id = fields.pop("job_id", None) or next(self._numbers)
         usual: dict[str, Any] = {
+            "run_id": job_id + 5_000_000,
             "job_name": f"build {job_id}",
             "repo_full_name": f"{org}/shop",
             "org_name": org,
             "labels": LABELS,
-            "queued_at": job_id,
+            "queued_at": self._began + job_id,
         }
-        job = GitHubJob(job_id=job_id, run_id=job_id + 5_000_000, state=state, **(usual | fields))
+        job = GitHubJob(job_id=job_id, state=state, **(usual | fields))
         event = JobEvent(action=state.value, job=job, received_at=await self.store.now())
-        return (await self.intake.receive(event)).job
+        return (await self.ingest.receive(event)).job
 
     def queue_on_github(self, repo: str = "acme/shop", spec: JobSpec = SPEC) -> fake.Job:
         owner, _, name = repo.partition("/")
@@ -110,7 +112,7 @@ class RunnerSite:
                 minted_at=now,
                 created_at=now,
             )
-            await self.intake.runners.create(runner)
+            await self.ingest.runners.create(runner)
             made.append(runner)
         return made
 
@@ -131,7 +133,7 @@ class RunnerSite:
         assert runner.ticket is not None
         transition = Transition(to=State.COMPLETED, result=b"null")
         await self.store.exchange(WORKER, [Settlement(runner.ticket, transition)], (), 0, 30)
-        await self.intake.runners.remove(runner.name)
+        await self.ingest.runners.remove(runner.name)
 
     async def now(self) -> Instant:
         return await self.store.now()

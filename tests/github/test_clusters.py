@@ -29,7 +29,7 @@ class Site:
         self.linux, self.gpu = ScriptedLauncher("default"), ScriptedLauncher("gpu")
         settings = msgspec.structs.replace(site.settings, profiles=(LINUX, GPU))
         launchers = {each.name: each for each in (self.linux, self.gpu) if not names or each.name in names}
-        self.manager = RunnerManager(site.store, settings, site.github, launchers, worker_id=WORKER, intake=site.intake)
+        self.manager = RunnerManager(site.store, settings, site.github, launchers, worker_id=WORKER, ingest=site.ingest)
 
     async def launch(self) -> Outcome:
         """Queue a job, claim its ticket and perform it."""
@@ -42,7 +42,7 @@ class Site:
         """A runner with a job, and with the ticket that it was launched with."""
         await self.site.receive("acme")
         [runner] = await self.site.launch(state=RunnerState.BUSY)
-        changed = await self.site.intake.runners.change(
+        changed = await self.site.ingest.runners.change(
             runner.name, lambda known: msgspec.structs.replace(known, uid="u", runner_id=7, **fields)
         )
         assert changed is not None
@@ -87,7 +87,7 @@ async def test_runners_of_a_cluster_that_is_away_count(site: Site) -> None:
     """By their records, also if they have no ticket, as after a loss of all data."""
     await site.manager.run_once()
     for name in ("jy-acme-1", "jy-acme-2"):
-        await site.site.intake.runners.create(
+        await site.site.ingest.runners.create(
             Runner(name=name, org_name="acme", profile="gpu", cluster="gpu", state=RunnerState.BUSY, uid="u")
         )
     site.gpu.is_silent = True
@@ -106,11 +106,11 @@ async def test_a_cluster_that_was_never_seen_holds_back_everything(site: Site) -
 async def test_runners_of_a_cluster_that_is_away_are_left_alone(site: Site) -> None:
     runner = await site.runner(cluster="gpu", profile="gpu")
     await site.manager.run_once()  # sees that it is gone
-    assert await site.site.intake.runners.all() == []
+    assert await site.site.ingest.runners.all() == []
     runner = await site.runner(cluster="gpu", profile="gpu")
     site.gpu.is_silent = True
     await site.manager.run_once()
-    assert [each.name for each in await site.site.intake.runners.all()] == [runner.name]
+    assert [each.name for each in await site.site.ingest.runners.all()] == [runner.name]
     assert await site.is_ticket_running(runner)
 
 
@@ -140,20 +140,20 @@ async def test_a_runner_in_a_namespace_that_is_not_used_any_more(site: Site) -> 
     await site.manager.run_once()
     assert site.linux.removed == [runner.name]
     assert not await site.is_ticket_running(runner)
-    assert await site.site.intake.runners.all() == []
+    assert await site.site.ingest.runners.all() == []
 
 
 async def test_launches_record_their_namespace(site: Site) -> None:
     await site.manager.run_once()
     await site.launch()
-    assert [runner.namespace for runner in await site.site.intake.runners.all()] == ["runners"]
+    assert [runner.namespace for runner in await site.site.ingest.runners.all()] == ["runners"]
 
 
 async def test_a_cluster_that_has_another_name_now(site: Site) -> None:
     runner = await site.runner(cluster="old-name")
     site.linux.shown = [instance(runner)]
     await site.manager.run_once()
-    assert [each.cluster for each in await site.site.intake.runners.all()] == ["default"]
+    assert [each.cluster for each in await site.site.ingest.runners.all()] == ["default"]
     assert await site.is_ticket_running(runner)
 
 
@@ -163,4 +163,4 @@ async def test_a_runner_whose_cluster_is_not_configured_any_more(site: Site) -> 
     runner = await site.runner(cluster="old-name")
     await site.manager.run_once()
     assert not await site.is_ticket_running(runner)
-    assert await site.site.intake.runners.all() == []
+    assert await site.site.ingest.runners.all() == []

@@ -205,7 +205,7 @@ async def test_a_runner_killed_while_idle_may_swallow_a_job_for_a_minute() -> No
 
 
 @virtual
-async def test_a_removed_runner_may_not_be_told() -> None:
+async def test_a_removed_runner_may_be_unaware_of_it() -> None:
     world = World(faults=Faults(zombie=1.0))
     session = world.github.connect(world.mint())
     world.github.runners.delete(session.runner)

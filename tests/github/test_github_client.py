@@ -176,7 +176,7 @@ async def test_the_states_of_a_job(world: World, kind: str) -> None:
     (job,) = run.jobs
     waiting = await client.job("acme/web", job.id)
     assert waiting is not None
-    assert waiting.state is GitHubJobState.WAITING
+    assert waiting.state is GitHubJobState.HELD_BACK
     world.github.approve(job)
     queued = await client.job("acme/web", job.id)
     assert queued is not None
@@ -236,7 +236,7 @@ async def test_queued_jobs_of_a_repository(world: World, kind: str) -> None:
     assert len(waiting) == 1
     assert found == {
         waiting[0].id: GitHubJobState.QUEUED,
-        gated.jobs[0].id: GitHubJobState.WAITING,
+        gated.jobs[0].id: GitHubJobState.HELD_BACK,
         again.id: GitHubJobState.QUEUED,
         **{run.jobs[0].id: GitHubJobState.QUEUED for run in many},
     }
@@ -415,6 +415,7 @@ async def test_a_server_that_hangs(world: World) -> None:
     token = world.github.create_personal_token(SCOPES).value
     client = GitHubClient(GitHubAccess(url=world.url, token=token), timeout=0.3)
     world.github.faults = Faults(hanging=1.0)
-    with pytest.raises(GitHubUnavailable):
+    with pytest.raises(GitHubUnavailable) as caught:
         await client.runners(ACME)
+    assert "taken effect" not in str(caught.value)  # it only reads
     await client.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -54,12 +55,12 @@ async def described(server: ScriptedServer, job: dict[str, Any], run: Reply) -> 
         ({}, {"status": "in_progress"}, GitHubJobState.QUEUED),
         ({}, {"status": "completed", "conclusion": "startup_failure"}, GitHubJobState.COMPLETED),
         ({}, {"status": "queued", "run_attempt": 2}, GitHubJobState.COMPLETED),
-        ({"status": "waiting"}, {"status": "waiting"}, GitHubJobState.WAITING),
+        ({"status": "waiting"}, {"status": "waiting"}, GitHubJobState.HELD_BACK),
         ({"status": "waiting"}, {"status": "completed"}, GitHubJobState.COMPLETED),
-        ({"status": "pending"}, {"status": "pending"}, GitHubJobState.WAITING),
-        ({"status": "requested"}, {}, GitHubJobState.WAITING),
-        ({"status": "a word of the future"}, {}, GitHubJobState.WAITING),
-        ({"status": None, "labels": None, "run_attempt": None, "name": None}, {}, GitHubJobState.WAITING),
+        ({"status": "pending"}, {"status": "pending"}, GitHubJobState.HELD_BACK),
+        ({"status": "requested"}, {}, GitHubJobState.HELD_BACK),
+        ({"status": "a word of the future"}, {}, GitHubJobState.HELD_BACK),
+        ({"status": None, "labels": None, "run_attempt": None, "name": None}, {}, GitHubJobState.HELD_BACK),
         ({"status": "in_progress", "runner_name": "r"}, {"status": "in_progress"}, GitHubJobState.IN_PROGRESS),
         ({"status": "completed", "conclusion": "success"}, {"status": "queued"}, GitHubJobState.COMPLETED),
     ],
@@ -110,7 +111,7 @@ async def test_queued_jobs_are_bounded_and_found_once(server: ScriptedServer, ca
         found = await client.queued_jobs("acme/site")
     assert len(found) == 400
     assert len({job.job_id for job in found}) == 400
-    assert {job.state for job in found} == {GitHubJobState.QUEUED, GitHubJobState.WAITING}
+    assert {job.state for job in found} == {GitHubJobState.QUEUED, GitHubJobState.HELD_BACK}
     assert "more than 200 runs" in caplog.text
 
 
@@ -309,3 +310,17 @@ async def test_no_secret_is_shown_or_logged(server: ScriptedServer, caplog: pyte
     assert [secret for secret in secrets for text in shown if secret in text] == []
     assert "Invalid token ..." in str(raised.value)
     assert TOKEN not in repr(GitHubAccess(token=TOKEN))
+
+
+async def test_a_wrong_clock_is_told_once(server: ScriptedServer, caplog: pytest.LogCaptureFixture) -> None:
+    def dated(seconds: float) -> Reply:
+        date = format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+        return Reply(200, {"id": 7, "name": "r"}, {"Date": date})
+
+    server.on[f"GET {RUNNERS}/7"] = [dated(5), dated(60), dated(60)]
+    async with connected(server) as client:
+        for _ in range(3):
+            await client.runner(ACME, 7)
+    told = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
+    assert len(told) == 1
+    assert re.fullmatch(r"the clock of this machine is (59|60) seconds behind GitHub's; correct it", told[0])

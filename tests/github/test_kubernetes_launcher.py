@@ -11,7 +11,7 @@ from tests.support import eventually
 from jobyard.demo.fake_kubernetes import PodPlan, Rule, User
 from jobyard.domain.runners.profile import RunnerProfile
 from jobyard.github.errors import LaunchQuotaExceeded, LaunchRejected, LaunchUnavailable
-from jobyard.github.launcher import Instance, Phase, Trouble
+from jobyard.github.launcher import Instance, PendingCause, Phase
 from jobyard.ports.store import Level
 
 __all__ = ["bench", "short_waits"]
@@ -186,7 +186,7 @@ async def test_what_keeps_pods_from_starting() -> None:
         await bench.start()
         for name in plans:
             await bench.launch(name)
-        wanted = {"r1": Trouble.UNSCHEDULABLE, "r2": Trouble.IMAGE_ERROR, "r3": Trouble.INVALID}
+        wanted = {"r1": PendingCause.UNSCHEDULABLE, "r2": PendingCause.IMAGE_ERROR, "r3": PendingCause.INVALID}
         for name, trouble in wanted.items():
             found = await bench.in_trouble(name)
             assert (found.phase, found.trouble) == (Phase.PENDING, trouble)

@@ -14,7 +14,7 @@ from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Failed, Handoff, Outcome, Snooze
 from jobyard.domain.runners.github_job import RunnerScope
 from jobyard.domain.runners.settings import ManagerSettings
-from jobyard.domain.state import Settlement, judge
+from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.github.api import GitHubApi, JitConfig
 from jobyard.github.errors import (
     GitHubError,
@@ -76,7 +76,7 @@ class Site:
             cast("GitHubApi", self.github),
             {"default": self.cluster},
             worker_id=WORKER,
-            intake=site.intake,
+            ingest=site.ingest,
         )
 
     async def claim(self, org: str = "acme") -> Lease:
@@ -85,15 +85,22 @@ class Site:
         [lease] = (await self.site.store.exchange(WORKER, (), (QUEUE,), 1, 3600)).leases
         return lease
 
+    async def claim_again(self, lease: Lease) -> Lease:
+        """The next attempt, after a snooze that is over."""
+        await self.site.store.exchange(WORKER, [Settlement(lease.key, Transition(to=State.PENDING))], (), 0, 30)
+        await self.site.ingest.runners.open_gate(RunnerScope("acme"), "linux")
+        [found] = (await self.site.store.exchange(WORKER, (), (QUEUE,), 1, 3600)).leases
+        return found
+
     async def launch(self, org: str = "acme") -> Outcome:
         return await self.manager.executor.perform(Claim(await self.claim(org)))
 
     async def blocked(self) -> str:
-        [job] = await self.site.intake.jobs.active()
+        [job] = await self.site.ingest.jobs.active()
         return job.blocked.partition(":")[0]
 
     async def gates(self) -> dict[str, str]:
-        return {gate.scope: gate.code for gate in await self.site.intake.runners.gates()}
+        return {gate.scope: gate.code for gate in await self.site.ingest.runners.gates()}
 
 
 @pytest.fixture
@@ -110,9 +117,9 @@ async def test_a_rejected_registration_is_not_retried(site: Site, status: int) -
     assert isinstance(outcome, Failed)
     assert not outcome.retry
     assert await site.blocked() == "rejected"
-    assert (len(site.github.names), await site.site.intake.runners.all()) == (1, [])
+    assert (len(site.github.names), await site.site.ingest.runners.all()) == (1, [])
     await site.manager.plan_once()
-    assert [each.state for each in await site.site.intake.tickets.live()] == [State.RUNNING]  # no further ticket
+    assert [each.state for each in await site.site.ingest.tickets.live()] == [State.RUNNING]  # no further ticket
 
 
 async def test_a_rejected_pod_is_not_retried_and_its_registration_is_removed(site: Site) -> None:
@@ -122,6 +129,18 @@ async def test_a_rejected_pod_is_not_retried_and_its_registration_is_removed(sit
     assert not outcome.retry
     assert await site.blocked() == "rejected"
     assert site.site.fake.runners.all() == []
+
+
+async def test_runner_of_a_rejected_pod_leaves_the_list_when_its_ticket_has_ended(site: Site) -> None:
+    site.cluster.fails = LaunchRejected("the image is missing")
+    lease = await site.claim()
+    outcome = await site.manager.executor.perform(Claim(lease))
+    runners = site.site.ingest.runners
+    await site.manager.reconciler.run_once()
+    assert len(await runners.all()) == 1  # only its record knows the key of the ticket
+    await site.site.store.exchange(WORKER, [Settlement(lease.key, judge(lease, outcome))], (), 0, 30)
+    await site.manager.reconciler.run_once()
+    assert await runners.all() == []
 
 
 async def test_a_name_that_is_taken_is_replaced_at_once(site: Site) -> None:
@@ -147,7 +166,7 @@ async def test_what_is_away_is_tried_three_more_times_30_s_apart(site: Site, err
         if attempt < MAX_ATTEMPTS:
             transition = judge(lease, outcome, 0.5, WORKER)
             assert transition.to is State.PENDING
-            await site.site.intake.tickets.settle(lease.key, transition)
+            await site.site.ingest.tickets.settle(lease.key, transition)
             lease = await retried(site, lease)
     assert (len(outcomes), RETRY_SECONDS) == (4, 30.0)
     assert judge(lease, outcomes[-1], 0.5, WORKER).to is State.FAILED
@@ -182,6 +201,28 @@ async def test_a_full_quota_holds_back_the_organization_and_not_the_job(site: Si
     assert isinstance(await site.launch("beta"), Handoff)  # another organization
 
 
+async def test_a_launch_after_a_snooze_uses_a_new_name(site: Site) -> None:
+    # A snooze counts as no attempt, and the first launch may have left something behind on GitHub or in the cluster.
+    site.cluster.fails = LaunchQuotaExceeded("exceeded quota: pods")
+    lease = await site.claim()
+    for _ in range(2):
+        outcome = await site.manager.executor.perform(Claim(lease))
+        assert outcome == Snooze(QUOTA_SECONDS)
+        lease = await site.claim_again(lease)
+    assert len(set(site.github.names)) == 2
+
+
+async def test_a_reason_that_lasts_is_logged_once_a_minute(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.cluster.is_silent = True
+    claims = [Claim(await site.claim()) for _ in range(3)]
+    for claim in claims:
+        await site.site.ingest.runners.open_gate(RunnerScope("acme"), "linux")
+        assert isinstance(await site.manager.executor.perform(claim), Snooze)
+    said = [record.getMessage() for record in caplog.records if "waits" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].endswith("The runners cannot be counted, as these clusters do not answer: default.")
+
+
 async def test_a_rate_limit_is_obeyed(site: Site) -> None:
     site.github.fails = [GitHubRateLimited("secondary rate limit", 77.0)]
     assert await site.launch() == Snooze(77.0)
@@ -212,7 +253,7 @@ async def test_the_configuration_is_neither_stored_nor_logged(
     [request] = site.cluster.launched
     assert request.jit is not None
     assert request.jit.encoded == configuration
-    kept = [data.decode() for data in written] + [repr(each) for each in await site.site.intake.tickets.live()]
+    kept = [data.decode() for data in written] + [repr(each) for each in await site.site.ingest.tickets.live()]
     assert any(request.name in text for text in kept)
     for text in (*kept, caplog.text, repr(request)):
         assert configuration[:40] not in text

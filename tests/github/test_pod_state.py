@@ -8,7 +8,7 @@ import pytest
 
 from jobyard.domain.instant import instant
 from jobyard.github.kubernetes.pod_state import instance_of
-from jobyard.github.launcher import Instance, Phase, Trouble
+from jobyard.github.launcher import Instance, PendingCause, Phase
 
 CREATED, STARTED, FINISHED = "2026-11-18T10:00:00Z", "2026-11-18T10:00:20Z", "2026-11-18T10:05:00Z"
 RUNNING = {"running": {"startedAt": STARTED}}
@@ -136,7 +136,7 @@ def test_a_pod_that_is_about_to_be_evicted() -> None:
 def test_an_unschedulable_pod() -> None:
     scheduled = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
     found = instance_of(pod("Pending", conditions=[scheduled]))
-    assert (found.phase, found.trouble) == (Phase.PENDING, Trouble.UNSCHEDULABLE)
+    assert (found.phase, found.trouble) == (Phase.PENDING, PendingCause.UNSCHEDULABLE)
     assert found.reason == "Unschedulable: 0/3 nodes are available"
 
 
@@ -144,13 +144,13 @@ def test_an_unschedulable_pod() -> None:
     ("state", "trouble", "reason"),
     [
         (waiting("ContainerCreating"), None, ""),
-        (waiting("ErrImagePull", "no route"), Trouble.IMAGE_ERROR, "container runner: ErrImagePull: no route"),
-        (waiting("ImagePullBackOff"), Trouble.IMAGE_ERROR, "container runner: ImagePullBackOff"),
-        (waiting("InvalidImageName"), Trouble.INVALID, "container runner: InvalidImageName"),
-        (waiting("ErrImageNeverPull"), Trouble.INVALID, "container runner: ErrImageNeverPull"),
+        (waiting("ErrImagePull", "no route"), PendingCause.IMAGE_ERROR, "container runner: ErrImagePull: no route"),
+        (waiting("ImagePullBackOff"), PendingCause.IMAGE_ERROR, "container runner: ImagePullBackOff"),
+        (waiting("InvalidImageName"), PendingCause.INVALID, "container runner: InvalidImageName"),
+        (waiting("ErrImageNeverPull"), PendingCause.INVALID, "container runner: ErrImageNeverPull"),
         (
             waiting("CreateContainerConfigError", 'secret "a" not found'),
-            Trouble.INVALID,
+            PendingCause.INVALID,
             'container runner: CreateContainerConfigError: secret "a" not found',
         ),
         (
@@ -161,7 +161,7 @@ def test_an_unschedulable_pod() -> None:
         (waiting("CreateContainerError", "later"), None, "container runner: CreateContainerError: later"),
     ],
 )
-def test_what_keeps_a_pod_from_starting(state: dict[str, Any], trouble: Trouble | None, reason: str) -> None:
+def test_what_keeps_a_pod_from_starting(state: dict[str, Any], trouble: PendingCause | None, reason: str) -> None:
     found = instance_of(pod("Pending", state))
     assert (found.phase, found.trouble, found.reason) == (Phase.PENDING, trouble, reason)
 
@@ -169,7 +169,7 @@ def test_what_keeps_a_pod_from_starting(state: dict[str, Any], trouble: Trouble 
 def test_the_image_of_a_sidecar_cannot_be_pulled() -> None:
     sidecar = {"name": "dind", "state": waiting("ImagePullBackOff", "denied")}
     found = instance_of(pod("Pending", waiting("PodInitializing"), initContainerStatuses=[sidecar]))
-    assert (found.trouble, found.reason) == (Trouble.IMAGE_ERROR, "container dind: ImagePullBackOff: denied")
+    assert (found.trouble, found.reason) == (PendingCause.IMAGE_ERROR, "container dind: ImagePullBackOff: denied")
 
 
 def test_labels_that_others_have_changed() -> None:

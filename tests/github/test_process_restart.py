@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support import ROOT, eventually
 
 from jobyard.github.launcher import Phase
 from jobyard.github.process import launcher as launcher_module
+from jobyard.github.process.folder import RunnerFolder
 
 __all__ = ["machine", "short_waits"]
 
@@ -100,6 +102,12 @@ async def test_a_process_number_that_is_used_again_is_not_the_runner(machine: Ma
     await machine.launcher.stop()
     path = machine.work / "r1" / "state.json"
     pid = machine.pid("r1")
+    record = RunnerFolder(machine.work / "r1").load()
+    assert record is not None
+    assert record.process is not None
+    # A process is known by its number and the tick of its start: a number is never used again within a tick.
+    next_tick = record.process.started + 2
+    await eventually(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") > next_tick)
     stranger = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
     path.write_text(path.read_text().replace(f'"pid":{pid}', f'"pid":{stranger.pid}'))
     machine.launcher = machine.make()

@@ -7,7 +7,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,12 +19,15 @@ from tests.cli.support import shop as shop  # noqa: PLC0414  # a fixture
 from tests.github.runner_site import LABELS, SPEC, RunnerSite, accept, runner_site
 from tests.server.support import ApiServer, serving
 
+from jobyard.cli.commands import runners_check
+from jobyard.cli.findings import runners as checks
 from jobyard.config.store_factory import make_store
 from jobyard.demo.fake_github import FakeGitHub, JobSpec
 from jobyard.demo.fake_github import entities as fake
 from jobyard.demo.fake_github.server import serve
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.operations.local import LocalOperations
+from jobyard.ports.store import Finding, Level
 from jobyard.server.routes.table import ALL_ROUTES
 
 T = TypeVar("T")
@@ -180,6 +183,19 @@ def test_limits_of_organizations(runners: Runners) -> None:
     assert runners.json("runners", "orgs")["orgs"][0]["own_limit"] is None
 
 
+def test_limits_and_what_if_know_organizations_in_any_spelling(runners: Runners) -> None:
+    runners.do(fill)
+    shown = runners.run("limits", "set", "runners", "ACME", "25").stdout
+    assert shown.startswith("Group acme of queue runners")
+    assert "ACME is known as acme." in shown
+    assert {org["name"] for org in runners.json("runners", "orgs")["orgs"]} == {"acme", "beta"}
+    assert "No job of newco is known yet." in runners.run("runners", "what-if", "--org", "newco=3").stdout
+    found = runners.json("runners", "what-if", "--org", "ACME=1")
+    assert found["notes"] == ["ACME is known as acme."]
+    assert found["sentence"].startswith("acme 1 + ")
+    assert "No job of newco is known yet." in runners.run("limits", "set", "runners", "newco", "3").stdout
+
+
 def test_what_if(runners: Runners) -> None:
     runners.do(fill)
     found = runners.json("runners", "what-if", "--max-per-org", "50", "--max-total", "100", "--org", "acme=25")
@@ -243,9 +259,11 @@ def test_check(runners: Runners, github: GitHubThread) -> None:
 
     runners.do(recent)
     github.queue("acme/shop")
-    runners.section["org_limits"] = {"nowhere": 3}
+    runners.section["org_limits"] = {"nowhere": 3, "ACME": 2}
     result = runners.run("runners", "check", "--json")
     found = findings(result)
+    assert ("warn", "org_limits", "no job of nowhere is known yet") in found
+    assert ("warn", "org_limits", "ACME is known as acme, which has this limit") in found
     assert result.exit_code == 1
     assert ("ok", "github", f"{github.url} accepts the credentials") in found
     assert ("ok", "acme", "runners can be registered") in found
@@ -256,6 +274,20 @@ def test_check(runners: Runners, github: GitHubThread) -> None:
     assert any(level == "fail" and "runner" in says for level, what, says in found if what not in ("acme", "nowhere"))
     plain = runners.run("runners", "check").stdout
     assert "ok   acme: runners can be registered" in plain
+
+
+def test_check_ends_when_both_sides_hang(runners: Runners, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hanging(*_: object) -> AsyncIterator[Finding]:
+        yield Finding(Level.OK, "first", "it came")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(checks, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(runners_check, "github_findings", hanging)
+    monkeypatch.setattr(runners_check, "cluster_findings", hanging)
+    found = findings(runners.run("runners", "check", "--json"))
+    assert found.count(("ok", "first", "it came")) == 2
+    assert ("fail", "github", "the check did not end within 0.1 seconds") in found
+    assert ("fail", "clusters", "the check did not end within 0.1 seconds") in found
 
 
 def test_check_of_wrong_settings(runners: Runners, github: GitHubThread) -> None:

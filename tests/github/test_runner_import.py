@@ -104,6 +104,7 @@ def test_plain_output_and_errors(runners: Runners, old: OldManager) -> None:
     assert nothing.stdout.splitlines()[-1] == "0 entries"
     wrong = runners.run("runners", "import", "http://user:hunter@host", "--no-check")
     assert (error_code(wrong), "hunter" in wrong.output) == ("configuration", False)
+    assert "Invalid argument URL: use an address such as redis://" in wrong.stderr
     away = runners.run("runners", "import", "redis://127.0.0.1:1/0", "--no-check")
     assert error_code(away) == "store_unavailable"
     runners.section["profiles"] = []

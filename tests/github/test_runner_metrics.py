@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -16,9 +17,11 @@ from tests.server.support import ApiServer
 
 from jobyard.domain.lease import Lease
 from jobyard.domain.outcome import Cancel, Failed, Handoff, Outcome, Snooze
-from jobyard.domain.runners.github_job import GitHubJobState
+from jobyard.domain.runners.github_job import GitHubJobState, RunnerScope
 from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
+from jobyard.github.api import RunnerRemoval
+from jobyard.github.client import GitHubClient
 from jobyard.github.job_records import Repository
 from jobyard.github.launcher import Instance, Phase
 from jobyard.github.manager import RunnerManager
@@ -42,7 +45,7 @@ def registry() -> CollectorRegistry:
 
 def manager_of(site: RunnerSite, cluster: ScriptedLauncher, registry: CollectorRegistry) -> RunnerManager:
     manager = RunnerManager(
-        site.store, site.settings, site.github, {"default": cluster}, worker_id=WORKER, intake=site.intake
+        site.store, site.settings, site.github, {"default": cluster}, worker_id=WORKER, ingest=site.ingest
     )
     RunnerMetrics(registry).attach_manager(manager.reconciler, manager.recovery)
     return manager
@@ -53,7 +56,7 @@ def sample(registry: CollectorRegistry, name: str, **labels: str) -> float | Non
 
 
 async def test_events_are_counted_by_action_and_effect(site: RunnerSite, registry: CollectorRegistry) -> None:
-    RunnerMetrics(registry).attach_intake(site.intake)
+    RunnerMetrics(registry).attach_ingest(site.ingest)
     job = await site.receive("acme")
     await site.receive("acme", job_id=job.job_id)
     await site.receive("acme", labels=("gpu",))
@@ -78,7 +81,7 @@ async def test_runner_that_ended_gives_the_time_of_its_legs(site: RunnerSite, re
         stamps = {"received_at": now - 3000, "planned_at": now - 2000, "minted_at": now - 500, "running_at": now + 7000}
         return msgspec.structs.replace(known, **stamps)
 
-    await site.intake.runners.change(runner.name, at)
+    await site.ingest.runners.change(runner.name, at)
     await site.start_jobs([runner])
     ended = Instance(name=runner.name, uid="u", org_name="acme", profile="linux", phase=Phase.ENDED, exit_code=0)
     cluster.shown = [ended]
@@ -87,7 +90,49 @@ async def test_runner_that_ended_gives_the_time_of_its_legs(site: RunnerSite, re
     sums = {leg: sample(registry, "leg_seconds_sum", leg=leg) for leg in ("planned", "minted", "created", "running")}
     assert sums == {"planned": 1.0, "minted": 1.5, "created": 0.5, "running": 7.0}
     assert sample(registry, "leg_seconds_count", leg="total") == 1
-    assert await site.intake.runners.all() == []
+    assert await site.ingest.runners.all() == []
+
+
+class BusyGitHub:
+    """Keeps the registration of a killed runner as busy, as GitHub may for a quarter of an hour."""
+
+    def __init__(self, site: RunnerSite) -> None:
+        self._github = site.github
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._github, name)
+
+    async def remove_runner(self, scope: RunnerScope, runner_id: int) -> RunnerRemoval:
+        return RunnerRemoval.BUSY
+
+
+async def test_end_is_counted_once_by_all_replicas_and_after_a_restart(
+    site: RunnerSite, registry: CollectorRegistry
+) -> None:
+    """Its registration cannot be removed yet, so each pass, of any manager, sees the ended runner again."""
+    cluster = ScriptedLauncher()
+    site.github = cast("GitHubClient", BusyGitHub(site))
+    metrics = RunnerMetrics(registry)
+    managers = []
+    for number in range(3):
+        made = RunnerManager(
+            site.store, site.settings, site.github, {"default": cluster}, worker_id=f"m{number}", ingest=site.ingest
+        )
+        metrics.attach_manager(made.reconciler, made.recovery)
+        managers.append(made)
+    job = await site.receive("acme")
+    [runner] = await site.launch()
+    await site.start_jobs([runner])
+    cluster.shown = [Instance(name=runner.name, uid="u", org_name="acme", profile="linux", phase=Phase.ENDED)]
+    await asyncio.gather(*(manager.run_once() for manager in managers[:2]))
+    # The event of its job is redelivered; then a manager that was started again reconciles.
+    await site.receive(
+        "acme", GitHubJobState.COMPLETED, job_id=job.job_id, runner_name=runner.name, runner_id=7, conclusion="success"
+    )
+    for manager in managers:
+        await manager.run_once()
+    assert sample(registry, "runners_ended_total", profile="linux", outcome="ran_job") == 1
+    assert [known.name for known in await site.ingest.runners.all()] == [runner.name]
 
 
 async def test_removed_runner_is_counted_by_a_bounded_reason(site: RunnerSite, registry: CollectorRegistry) -> None:
@@ -95,7 +140,7 @@ async def test_removed_runner_is_counted_by_a_bounded_reason(site: RunnerSite, r
     manager = manager_of(site, cluster, registry)
     await site.receive("acme")
     [runner] = await site.launch(state=RunnerState.IDLE)
-    await site.intake.runners.change(runner.name, lambda known: msgspec.structs.replace(known, since=1, runner_id=5))
+    await site.ingest.runners.change(runner.name, lambda known: msgspec.structs.replace(known, since=1, runner_id=5))
     cluster.shown = [Instance(name=runner.name, uid="u", org_name="acme", profile="linux", phase=Phase.RUNNING)]
     site.queue_on_github()  # the organization exists
     await manager.run_once()
@@ -168,7 +213,7 @@ async def test_organizations_beyond_a_number_are_counted_together(site: RunnerSi
     for number in range(MAX_ORGS + 5):
         job = await site.receive(f"org-{number}")
         now = await site.now()
-        await site.intake.usage.add(
+        await site.ingest.usage.add(
             msgspec.structs.replace(job, started_at=now - 60_000 * (1 + (number >= 5)), completed_at=now)
         )
     async with api.client("viewer") as client:

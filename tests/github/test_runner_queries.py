@@ -191,14 +191,15 @@ async def test_reasons_of_single_jobs(site: RunnerSite) -> None:
     assert await reason_of(site, job) == "no_manager"
     await site.start_manager()
     assert await reason_of(site, job) == "next"
-    held_back = await site.receive("acme", GitHubJobState.WAITING)
+    held_back = await site.receive("acme", GitHubJobState.HELD_BACK)
     assert await reason_of(site, held_back) == "held_back"
+    assert [each.job_id for each in (await site.queries.jobs(state="held_back")).items] == [held_back.job_id]
     unserved = await site.receive("acme", labels=("gpu",))
     assert await reason_of(site, unserved) == "no_profile"
     assert [each.job_id for each in (await site.queries.jobs(state="unserved")).items] == [unserved.job_id]
     blocked = await site.receive("acme")
     until = after(await site.now(), 60)
-    await site.intake.jobs.change(
+    await site.ingest.jobs.change(
         blocked.job_id,
         lambda known: msgspec.structs.replace(known, blocked="rejected: GitHub said no.", blocked_until=until),
     )
@@ -216,13 +217,13 @@ async def test_gate_holds_back_the_demand(site: RunnerSite) -> None:
     await site.start_manager()
     job = await site.receive("acme")
     quota = Reason("quota_exceeded", "pods: 5 of 5.")
-    await site.intake.runners.close_gate(job.scope, "linux", quota, await site.now(), 30)
+    await site.ingest.runners.close_gate(job.scope, "linux", quota, await site.now(), 30)
     assert await reason_of(site, job) == "quota_exceeded"
-    await site.intake.runners.close_gate(job.scope, "linux", quota, await site.now(), 0)
+    await site.ingest.runners.close_gate(job.scope, "linux", quota, await site.now(), 0)
     assert await reason_of(site, job) == "next"
     # A failed launch is repeated after 30 seconds; its gate is open already.
     away = Reason("github_unavailable", "502.")
-    await site.intake.runners.close_gate(job.scope, "linux", away, await site.now(), 0)
+    await site.ingest.runners.close_gate(job.scope, "linux", away, await site.now(), 0)
     assert await reason_of(site, job) == "github_unavailable"
 
 
@@ -256,6 +257,34 @@ async def test_timeline_of_a_job(site: RunnerSite) -> None:
     assert await site.queries.job(999) is None
 
 
+async def test_timeline_of_a_job_whose_start_was_not_told(site: RunnerSite) -> None:
+    await site.start_manager()
+    job = await site.receive("acme")
+    [runner] = await site.launch()
+    await site.receive(
+        "acme", GitHubJobState.COMPLETED, job_id=job.job_id, runner_name=runner.name, conclusion="success"
+    )
+    await site.end(runner)
+    found = await site.queries.job(job.job_id)
+    assert found is not None
+    assert [leg.what for leg in found.timeline] == ["received", "planned", "minted", "created", "online", "ended"]
+
+
+async def test_event_that_came_after_the_start_is_said_to_be_late(site: RunnerSite) -> None:
+    now = await site.now()
+    running = {"queued_at": now - 60_000, "runner_name": "r-1", "runner_id": 7}
+    late = await site.receive("acme", GitHubJobState.IN_PROGRESS, started_at=now - 30_000, **running)
+    found = await site.queries.job(late.job_id)
+    assert found is not None
+    assert [leg.what for leg in found.timeline] == ["in_progress", "received"]
+    assert found.timeline[1].detail == "after a runner had the job: its events came late"
+    # GitHub tells whole seconds.
+    soon = await site.receive("acme", GitHubJobState.IN_PROGRESS, started_at=await site.now() - 500, **running)
+    found = await site.queries.job(soon.job_id)
+    assert found is not None
+    assert [(leg.what, leg.detail) for leg in found.timeline] == [("received", ""), ("in_progress", "r-1")]
+
+
 async def test_pages(site: RunnerSite) -> None:
     await site.start_manager()
     jobs = [await site.receive("acme") for _ in range(5)]
@@ -281,7 +310,7 @@ async def test_pages(site: RunnerSite) -> None:
     assert (await site.queries.pods(state=RunnerState.BUSY)).items == ()
 
 
-async def test_restricted_viewer_learns_no_totals() -> None:
+async def test_restricted_viewer_sees_no_totals() -> None:
     async with runner_site(ManagerSettings(max_total=3)) as site:
         await site.start_manager()
         for org in ("acme", "beta"):

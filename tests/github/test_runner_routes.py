@@ -13,7 +13,9 @@ from jobyard.client import BlockingClient, Client
 from jobyard.demo.fake_github import Faults, JobSpec
 from jobyard.domain.job import State
 from jobyard.domain.runners.github_job import GitHubJobState
+from jobyard.domain.runners.runner import RunnerState
 from jobyard.errors import JobNotFound, NotFound, NotPossible
+from jobyard.github.errors import GitHubRateLimited, GitHubUnavailable
 from jobyard.github.tickets import QUEUE
 from jobyard.ports.admin_store import Filter
 from jobyard.server.routes.table import ALL_ROUTES
@@ -63,8 +65,10 @@ async def test_lists_and_pages(site: RunnerSite, api: ApiServer) -> None:
             ("acme", 10, 2), ("beta", 10, 2),
         ]  # fmt: skip
         assert orgs["totals"]["sentence"].endswith("at most 20 of 100 can run")
-        for path in (f"{BASE}/jobs", f"{BASE}/pods"):
-            assert (await client.get(path, params={"state": "nonsense"})).status_code == 422
+        for path, allowed in (("jobs", "held_back, in_progress, queued, unserved"), ("pods", ", ".join(RunnerState))):
+            answer = await client.get(f"{BASE}/{path}", params={"state": "nonsense"})
+            detail = f"Expected one of {allowed}, got 'nonsense'."
+            assert (answer.status_code, answer.json()["errors"]) == (422, [{"pointer": "state", "detail": detail}])
         assert (await client.get(f"{BASE}/jobs", params={"page_token": "YW5vbnNlbnNl"})).status_code == 422
 
 
@@ -127,7 +131,7 @@ async def test_requeue(site: RunnerSite, api: ApiServer) -> None:
         status, found = await requeue()
         assert (status, "cancelled" in found["detail"]) == (409, True)
         site.fake.faults = Faults(server_error=1.0)
-        assert (await requeue())[0] == 503
+        assert (await requeue())[0] == 502
         for wrong in ("acme", "a/b/c", "acme/shop?x", ""):
             assert (await requeue(wrong))[0] == 422
     entries = [entry async for entry in api.dependencies.operations.audit_log()]
@@ -179,6 +183,21 @@ async def test_client(site: RunnerSite, api: ApiServer) -> None:
             await client.requeue_runner_job("acme/shop", 17)
         site.fake.cancel(job.run)
         with pytest.raises(NotPossible):
+            await client.requeue_runner_job("acme/shop", job.id)
+
+
+async def test_requeue_while_github_hangs_names_github(
+    site: RunnerSite, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.github.requeue.ANSWER_SECONDS", 0.3)
+    job = site.queue_on_github()
+    site.fake.faults = Faults(hanging=1.0)
+    # Its own timeout is shorter than the time that the server gives GitHub.
+    async with serving(api.app) as url, Client(url, await api.token("operator"), timeout=0.1) as client:
+        with pytest.raises(GitHubUnavailable, match="GitHub did not answer"):
+            await client.requeue_runner_job("acme/shop", job.id)
+        site.fake.faults = Faults(primary_limit=1.0)
+        with pytest.raises(GitHubRateLimited):
             await client.requeue_runner_job("acme/shop", job.id)
 
 

@@ -15,7 +15,7 @@ from jobyard.domain.job import State
 from jobyard.domain.runners.profile import RunnerTimeouts
 from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
-from jobyard.github.launcher import Instance, Phase, Trouble
+from jobyard.github.launcher import Instance, PendingCause, Phase
 from jobyard.github.manager import RunnerManager
 from jobyard.github.metrics import RunnerMetrics
 from jobyard.github.tickets import QUEUE
@@ -25,8 +25,8 @@ RUNS: dict[str, Any] = {"phase": Phase.RUNNING, "started_at": 1}
 STATES: dict[RunnerState, tuple[dict[str, Any] | None, bool, str]] = {
     RunnerState.MINTED: (None, False, "never_launched"),
     RunnerState.STARTING: ({"phase": Phase.PENDING}, False, "starting_timeout"),
-    RunnerState.UNSCHEDULABLE: ({"trouble": Trouble.UNSCHEDULABLE}, False, "unschedulable_timeout"),
-    RunnerState.IMAGE_ERROR: ({"trouble": Trouble.IMAGE_ERROR}, False, "image_error_timeout"),
+    RunnerState.UNSCHEDULABLE: ({"trouble": PendingCause.UNSCHEDULABLE}, False, "unschedulable_timeout"),
+    RunnerState.IMAGE_ERROR: ({"trouble": PendingCause.IMAGE_ERROR}, False, "image_error_timeout"),
     RunnerState.NOT_ONLINE: (RUNS, False, "not_online_timeout"),
     RunnerState.IDLE: (RUNS, True, "idle_timeout"),
     RunnerState.BUSY: (RUNS, True, "busy_timeout"),
@@ -43,7 +43,7 @@ class Site:
         self.cluster = ScriptedLauncher()
         self.registry = CollectorRegistry()
         self.manager = RunnerManager(
-            site.store, site.settings, site.github, {"default": self.cluster}, worker_id=WORKER, intake=site.intake
+            site.store, site.settings, site.github, {"default": self.cluster}, worker_id=WORKER, ingest=site.ingest
         )
         RunnerMetrics(self.registry).attach_manager(self.manager.reconciler, self.manager.recovery)
 
@@ -53,7 +53,7 @@ class Site:
         await self.site.receive("acme", job_id=job.id)
         [lease] = (await self.site.store.exchange(WORKER, (), (QUEUE,), 1, 3600)).leases
         name = f"jy-acme-{job.id}"
-        await self.site.intake.tickets.hand_off(lease, name)
+        await self.site.ingest.tickets.hand_off(lease, name)
         registered, _ = self.site.fake.runners.generate_jitconfig(
             self.site.fake.accounts.owners["acme"], None, name=name, runner_group_id=1, labels=["other"]
         )
@@ -70,7 +70,7 @@ class Site:
             uid="" if state is RunnerState.MINTED else "u",
             minted_at=now,
         )
-        await self.site.intake.runners.create(runner)
+        await self.site.ingest.runners.create(runner)
         return runner
 
     def show(self, runner: Runner, **fields: Any) -> None:
@@ -110,10 +110,20 @@ async def test_a_runner_that_stays_too_long_in_a_state(site: Site, state: Runner
     assert site.removed() == {reason: 1.0}
     assert [why for what, why in told if what == "removed" and why]
     assert site.cluster.removed == ([] if shape is None else [runner.name])
-    left = await site.site.intake.runners.get(runner.name)
+    left = await site.site.ingest.runners.get(runner.name)
     assert left is None if shape is None else left is not None and left.state is RunnerState.TERMINATING
     # The slot is free only when the instance is gone.
     assert (await site.ticket(runner))[0] is (State.PENDING if shape is None else State.RUNNING)
+
+
+async def test_times_in_whole_seconds_are_not_before_those_that_precede_them(site: Site) -> None:
+    runner = await site.launch(RunnerState.MINTED, is_online=False, age_seconds=0)
+    second = runner.minted_at // 1000 * 1000
+    site.show(runner, phase=Phase.RUNNING, created_at=second - 1000, started_at=second - 1000)
+    await site.manager.run_once()
+    found = await site.site.ingest.runners.get(runner.name)
+    assert found is not None
+    assert (found.created_at, found.running_at) == (runner.minted_at, runner.minted_at)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -139,14 +149,14 @@ async def test_removals_by_force_are_repeated_and_counted_after_the_time_out_eac
     await site.manager.run_once()
     await site.manager.run_once()
     assert site.removed() == {"terminating_timeout": 1.0}
-    await site.site.intake.runners.change(runner.name, lambda known: msgspec.structs.replace(known, since=1))
+    await site.site.ingest.runners.change(runner.name, lambda known: msgspec.structs.replace(known, since=1))
     await site.manager.run_once()
     assert site.removed() == {"terminating_timeout": 2.0}
 
 
 async def test_a_runner_that_can_never_start_is_removed_at_once(site: Site) -> None:
     runner = await site.launch(RunnerState.STARTING, is_online=False, age_seconds=0)
-    site.show(runner, trouble=Trouble.INVALID, reason="InvalidImageName: ü")
+    site.show(runner, trouble=PendingCause.INVALID, reason="InvalidImageName: ü")
     await site.manager.run_once()
     assert site.removed() == {"cannot_start": 1.0}
 
@@ -158,7 +168,7 @@ async def test_an_idle_runner_that_just_got_a_job_is_kept(site: Site) -> None:
     registered = next(each for each in site.site.fake.runners.all() if each.name == runner.name)
     registered.busy = True
     await site.manager.run_once()
-    left = await site.site.intake.runners.get(runner.name)
+    left = await site.site.ingest.runners.get(runner.name)
     assert left is not None
     assert left.state is RunnerState.BUSY
     assert (site.removed(), site.cluster.removed) == ({}, [])
@@ -179,11 +189,11 @@ async def test_a_runner_that_succeeded_without_a_job_is_not_a_success(site: Site
         for each in ("ran_job", "without_job")
     }
     assert outcomes == {"ran_job": None, "without_job": 1.0}
-    [job] = await site.site.intake.jobs.active()
-    await site.site.intake.jobs.change(job.job_id, lambda known: msgspec.structs.replace(known, ticketed_at=1))
+    [job] = await site.site.ingest.jobs.active()
+    await site.site.ingest.jobs.change(job.job_id, lambda known: msgspec.structs.replace(known, ticketed_at=1))
     await site.manager.plan_once()
-    assert [ticket.state for ticket in await site.site.intake.tickets.live()] == [State.PENDING]
-    [gate] = await site.site.intake.runners.gates()
+    assert [ticket.state for ticket in await site.site.ingest.tickets.live()] == [State.PENDING]
+    [gate] = await site.site.ingest.runners.gates()
     assert (gate.code, "had no job: it exited with 0" in gate.message) == ("runner_failed", True)
     assert [each for each in site.site.fake.runners.all() if each.name == runner.name] == []
 
@@ -192,7 +202,7 @@ async def test_a_newer_launch_of_the_same_name_is_not_given_back(site: Site) -> 
     """A snooze counts no attempt, so its next launch has the same name; a slow replica still sees the one before."""
     old = await site.launch(RunnerState.MINTED, is_online=False, age_seconds=3600)
     now = await site.site.now()
-    await site.site.intake.runners.change(old.name, lambda known: msgspec.structs.replace(known, since=now))
+    await site.site.ingest.runners.change(old.name, lambda known: msgspec.structs.replace(known, since=now))
     await site.manager.reconciler._ends.give_back(old, None)
-    assert await site.site.intake.runners.get(old.name) is not None
+    assert await site.site.ingest.runners.get(old.name) is not None
     assert site.removed() == {}

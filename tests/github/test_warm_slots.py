@@ -17,7 +17,7 @@ from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.github.clusters import Clusters
 from jobyard.github.executor import RunnerExecutor
 from jobyard.github.launcher import Instance, Phase
-from jobyard.github.limits import Limits
+from jobyard.github.limits import RunnerLimits
 from jobyard.github.tickets import QUEUE
 from jobyard.github.warm_pool import WarmPool
 from jobyard.ports.clock import SystemClock
@@ -32,10 +32,10 @@ class Replica:
         self.view = ScriptedLauncher()
         settings = msgspec.structs.replace(site.settings, profiles=(LINUX, GPU), max_total=total, warm_url="http://j")
         clock = SystemClock()
-        launchers, limits = {"default": self.view}, Limits(site.store, clock)
-        clusters = Clusters(site.store, site.intake.runners, launchers, clock)
-        self.executor = RunnerExecutor(settings, site.intake, site.github, launchers, clusters, limits, clock)
-        self.pool = WarmPool(settings, site.intake, launchers, clusters, self.executor.warm, limits, clock)
+        launchers, limits = {"default": self.view}, RunnerLimits(site.store, clock)
+        clusters = Clusters(site.store, site.ingest.runners, launchers, clock)
+        self.executor = RunnerExecutor(settings, site.ingest, site.github, launchers, clusters, limits, clock)
+        self.pool = WarmPool(settings, site.ingest, launchers, clusters, self.executor.warm, limits, clock)
 
     async def perform(self, lease: Lease) -> Outcome:
         return await self.executor.perform(Claim(lease))
@@ -43,12 +43,12 @@ class Replica:
     async def warm(self, profile: RunnerProfile = LINUX, *, shown: Phase | None = None) -> Runner:
         """A warm runner of any replica; this one sees its instance only if it is shown."""
         now = await self.site.now()
-        name = f"jy-warm-{profile.name}-{len(await self.site.intake.runners.all())}"
+        name = f"jy-warm-{profile.name}-{len(await self.site.ingest.runners.all())}"
         runner = Runner(
             name=name, profile=profile.name, state=RunnerState.WARM, since=now, uid="u", created_at=now,
             warm_token="t", profile_digest=profile.digest,
         )  # fmt: skip
-        await self.site.intake.runners.create(runner)
+        await self.site.ingest.runners.create(runner)
         if shown is not None:
             self.view.shown.append(Instance(name=name, uid="u", profile=profile.name, phase=shown, created_at=now))
         return runner
@@ -91,7 +91,7 @@ async def test_the_pool_counts_claimed_tickets(site: RunnerSite) -> None:
     replica = Replica(site, total=2)
     await replica.pool.run_once()
     assert replica.view.launched == []
-    assert await site.intake.runners.all() == []
+    assert await site.ingest.runners.all() == []
 
 
 async def test_the_pool_leaves_slots_to_waiting_tickets(site: RunnerSite) -> None:
@@ -108,7 +108,7 @@ async def test_a_ticket_takes_a_warm_runner_when_all_slots_are_taken(site: Runne
     warm = await replica.warm(shown=Phase.RUNNING)
     await replica.warm(GPU)
     assert await replica.perform(lease) == Handoff(warm.name)
-    taken = await site.intake.runners.get(warm.name)
+    taken = await site.ingest.runners.get(warm.name)
     assert taken is not None
     assert (taken.state, taken.org_name, taken.ticket) == (RunnerState.ASSIGNED, "acme", lease.key)
     assert replica.view.launched == []
@@ -141,7 +141,7 @@ async def test_a_ticket_whose_lease_is_lost_gives_its_warm_runner_back(site: Run
     stolen = msgspec.structs.replace(lease, token="another")
     with pytest.raises(Exception, match="lease was lost"):
         await replica.perform(stolen)
-    known = await site.intake.runners.get(warm.name)
+    known = await site.ingest.runners.get(warm.name)
     assert known is not None
     assert (known.state, known.org_name, known.ticket) == (RunnerState.WARM, "", None)
     assert await replica.perform(lease) == Handoff(warm.name)

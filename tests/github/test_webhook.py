@@ -14,7 +14,8 @@ from tests.github.webhook_client import PATH, SECRET, WebhookClient, sign, webho
 from jobyard.errors import StoreUnavailable
 from jobyard.github.webhook import MAX_BODY_BYTES
 
-QUEUED = json.dumps(workflow_job("queued")).encode()
+# Without a time of creation: a test may send it long after this module was imported.
+QUEUED = json.dumps(workflow_job("queued", created_at=None)).encode()
 ACTIONS = ("queued", "in_progress", "completed")
 FORM = "application/x-www-form-urlencoded"
 
@@ -49,7 +50,7 @@ async def test_right_signature_is_stored(client: WebhookClient) -> None:
     assert response.status_code == 200
     assert response.json() == {"result": "new", "event": "workflow_job", "delivery": "72d3162e", "job_id": 7}
     assert not await client.is_empty()
-    job = await client.site.intake.jobs.get(7)
+    job = await client.site.ingest.jobs.get(7)
     assert job is not None
     assert (job.job_id, job.run_id, job.job_name, job.repo_full_name, job.org_name, job.labels) == (
         7, 5007, "build 7", "acme/shop", "acme", LABELS,
@@ -87,7 +88,7 @@ async def test_secret_and_payload_are_not_logged(client: WebhookClient, caplog: 
 
 async def test_form_bodies(client: WebhookClient) -> None:
     assert await client.send_form(workflow_job("queued", name="a + b & c=ü")) == "new"
-    job = await client.site.intake.jobs.get(7)
+    job = await client.site.ingest.jobs.get(7)
     assert job is not None
     assert job.job_name == "a + b & c=ü"
 
@@ -101,7 +102,6 @@ async def test_garbage_is_a_bad_request(client: WebhookClient) -> None:
         b"\xff\xfe",
         b'{"a": "\xff"}',
         b'{"a": NaN}',
-        rb'{"a": "\ud800"}',
         b"[" * 100_000,
     )
     form = (QUEUED, b"", b"payload=%7B", b"payload=%ff", b"other=%7B%7D", b"payload=[]", b"&".join([b"a=1"] * 20))
@@ -203,6 +203,13 @@ async def test_odd_fields_do_no_harm(client: WebhookClient) -> None:
         results = [await client.send(workflow_job(action, job_id, **fields)) for action in ACTIONS]
         assert results == ["new", "changed", "changed"], fields
         assert await client.state(job_id) == "completed"
+
+
+async def test_half_of_a_surrogate_pair_does_not_cost_a_job_its_runner(client: WebhookClient) -> None:
+    assert await client.send(workflow_job("queued", name="build \ud83d end")) == "new"
+    job = await client.site.ingest.jobs.get(7)
+    assert job is not None
+    assert job.job_name == "build \N{REPLACEMENT CHARACTER} end"
 
 
 # Outages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.story.engines import on_every_store
 
 from jobyard.demo.fake_github import JobSpec
 from jobyard.domain.runners.github_job import GitHubJobState
-from jobyard.domain.runners.runner import RunnerState
+from jobyard.domain.runners.runner import Runner, RunnerState
 
 BEFORE, AFTER, LATER = "2026-11-02T10:00:01Z", "2026-11-02T10:00:02Z", "2026-11-02T10:00:03Z"
 
@@ -41,17 +42,35 @@ async def test_every_action(stored: WebhookClient) -> None:
     assert (await stored.state(), await stored.tickets()) == ("queued", [7])
     [runner] = await stored.site.launch()
     assert await stored.send(workflow_job("in_progress", runner_name=runner.name, runner_id=3)) == "changed"
-    bound = await stored.site.intake.runners.get(runner.name)
+    bound = await stored.site.ingest.runners.get(runner.name)
     assert bound is not None
     assert (await stored.state(), bound.state, bound.job_id) == ("in_progress", RunnerState.BUSY, 7)
     done = workflow_job("completed", runner_name=runner.name, runner_id=3, conclusion="failure")
     assert await stored.send(done) == "changed"
-    job = await stored.site.intake.jobs.get(7)
+    job = await stored.site.ingest.jobs.get(7)
     assert job is not None
     assert (job.state, job.conclusion, job.runner_name) == (GitHubJobState.COMPLETED, "failure", runner.name)
-    assert await stored.site.intake.jobs.active() == []
-    [usage] = await stored.site.intake.usage.all()
+    assert await stored.site.ingest.jobs.active() == []
+    [usage] = await stored.site.ingest.usage.all()
     assert (usage.org_name, list(usage.jobs.values())) == ("acme", [1])
+
+
+async def test_minutes_are_counted_by_the_times_of_github(client: WebhookClient) -> None:
+    """A delivery that comes late, or again, must not make a job longer."""
+    runner = Runner(name="r-1", org_name="acme", profile="linux", state=RunnerState.IDLE)
+    await client.site.ingest.runners.create(runner)
+    now = datetime.now(UTC)
+    created, started, ended = (
+        (now - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ") for minutes in (30, 20, 15)
+    )
+    fields: dict[str, Any] = {"created_at": created, "started_at": started, "runner_name": "r-1", "runner_id": 3}
+    await client.send(workflow_job("in_progress", **fields))
+    await client.send(workflow_job("completed", **fields, completed_at=ended))
+    found = await client.site.queries.job(7)
+    assert found is not None
+    assert (found.started_at, found.completed_at) == tuple(at.replace("Z", ".000Z") for at in (started, ended))
+    (usage,) = await client.site.ingest.usage.all()
+    assert list(usage.minutes.values()) == [5.0]
 
 
 async def test_other_job_than_the_requested_one(client: WebhookClient) -> None:
@@ -61,7 +80,7 @@ async def test_other_job_than_the_requested_one(client: WebhookClient) -> None:
         await client.send(workflow_job("queued", number))
     [first, _] = await client.site.launch()
     await client.send(workflow_job("in_progress", 2, runner_name=first.name))
-    bound = await client.site.intake.runners.get(first.name)
+    bound = await client.site.ingest.runners.get(first.name)
     assert bound is not None
     assert (bound.requested_job_id, bound.job_id) == (1, 2)
     assert (await client.state(1), await client.state(2)) == ("queued", "in_progress")
@@ -69,7 +88,7 @@ async def test_other_job_than_the_requested_one(client: WebhookClient) -> None:
 
 async def test_runner_of_a_queued_event_is_not_believed(client: WebhookClient) -> None:
     await client.send(workflow_job("queued", runner_id=3, runner_name="foreign"))
-    job = await client.site.intake.jobs.get(7)
+    job = await client.site.ingest.jobs.get(7)
     assert job is not None
     assert (job.runner_name, job.runner_id) == (None, None)
 
@@ -81,10 +100,10 @@ async def test_cancelled_before_it_ran(client: WebhookClient) -> None:
         await client.send(workflow_job("queued", number))
         cancelled = workflow_job("completed", number, conclusion="cancelled", **named)
         assert await client.send(cancelled) == "changed"
-        job = await client.site.intake.jobs.get(number)
+        job = await client.site.ingest.jobs.get(number)
         assert job is not None
         assert (job.conclusion, job.runner_id, job.runner_name) == ("cancelled", None, None)
-    assert await client.site.intake.usage.all() == []
+    assert await client.site.ingest.usage.all() == []
 
 
 # Organizations and labels
@@ -94,14 +113,14 @@ async def test_organization_is_the_owner_when_it_is_not_named(client: WebhookCli
     payload = workflow_job("queued")
     del payload["organization"]
     await client.send(payload)
-    job = await client.site.intake.jobs.get(7)
+    job = await client.site.ingest.jobs.get(7)
     assert job is not None
     assert (job.org_name, job.owner_is_user, str(job.scope)) == ("acme", False, "acme")
 
 
 async def test_jobs_of_user_accounts_get_runners_of_their_repository(client: WebhookClient) -> None:
     await client.send(workflow_job("queued", org=None))
-    job = await client.site.intake.jobs.get(7)
+    job = await client.site.ingest.jobs.get(7)
     assert job is not None
     assert (job.org_name, job.owner_is_user, str(job.scope)) == ("kim", True, "kim/shop")
 
@@ -111,15 +130,15 @@ async def test_labels_that_no_profile_serves(stored: WebhookClient) -> None:
     for number, labels in enumerate(([], None, [None], ["ubuntu-latest"], [*LABELS, "gpu"], "code-linux"), 1):
         assert await stored.send(workflow_job("queued", number, labels=labels)) == "unserved", labels
     assert await stored.send(workflow_job("queued", 4, labels=["ubuntu-latest"])) == "unchanged"
-    assert [job.job_id for job in await stored.site.intake.jobs.unserved()] == [1, 2, 3, 4, 5, 6]
-    assert (await stored.tickets(), await stored.site.intake.jobs.active()) == ([], [])
+    assert [job.job_id for job in await stored.site.ingest.jobs.unserved()] == [1, 2, 3, 4, 5, 6]
+    assert (await stored.tickets(), await stored.site.ingest.jobs.active()) == ([], [])
     async with stored.api.client("viewer") as viewer:
         listed = (await viewer.get("/v1/runners/jobs", params={"state": "unserved"})).json()["items"]
         assert [job["job_id"] for job in listed] == [1, 2, 3, 4, 5, 6]
         assert (await viewer.get("/v1/runners/orgs")).json()["totals"]["unserved"] == 6
     for action in ("in_progress", "completed"):
         assert await stored.send(workflow_job(action, 5, labels=["ubuntu-latest"])) == "unserved"
-    assert [job.job_id for job in await stored.site.intake.jobs.unserved()] == [1, 2, 3, 4, 6]
+    assert [job.job_id for job in await stored.site.ingest.jobs.unserved()] == [1, 2, 3, 4, 6]
     assert await stored.send(workflow_job("queued", 5, labels=["ubuntu-latest"])) == "unchanged"
 
 
@@ -133,8 +152,8 @@ async def test_running_job_keeps_its_profile_when_its_event_has_no_labels(client
     await client.send(workflow_job("queued"))
     [runner] = await client.site.launch()
     assert await client.send(workflow_job("in_progress", labels=[], runner_name=runner.name)) == "changed"
-    job = await client.site.intake.jobs.get(7)
-    bound = await client.site.intake.runners.get(runner.name)
+    job = await client.site.ingest.jobs.get(7)
+    bound = await client.site.ingest.runners.get(runner.name)
     assert job is not None
     assert bound is not None
     assert (job.state, job.profile, bound.job_id) == (GitHubJobState.IN_PROGRESS, "linux", 7)
@@ -146,7 +165,7 @@ async def test_unserved_job_on_a_runner_of_ours_makes_it_busy(client: WebhookCli
     await client.send(workflow_job("queued", 1))
     [runner] = await client.site.launch()
     assert await client.send(workflow_job("in_progress", 2, labels=["old"], runner_name=runner.name)) == "unserved"
-    bound = await client.site.intake.runners.get(runner.name)
+    bound = await client.site.ingest.runners.get(runner.name)
     assert bound is not None
     assert (bound.state, bound.job_id) == (RunnerState.BUSY, 2)
 
@@ -170,13 +189,13 @@ async def test_duplicates_at_the_same_time_change_it_once(stored: WebhookClient)
     for action, first in (("queued", "new"), ("in_progress", "changed"), ("completed", "changed")):
         named: dict[str, Any] = {}
         if action != "queued":
-            named = {"runner_name": (await stored.site.intake.runners.all())[0].name}
+            named = {"runner_name": (await stored.site.ingest.runners.all())[0].name}
         results = await asyncio.gather(*(stored.send(workflow_job(action, **named)) for _ in range(8)))
         assert sorted(results) == sorted([first] + ["unchanged"] * 7)
         if action == "queued":
             assert await stored.tickets() == [7]
             await stored.site.launch()
-    [usage] = await stored.site.intake.usage.all()
+    [usage] = await stored.site.ingest.usage.all()
     assert list(usage.jobs.values()) == [1]
 
 
@@ -189,7 +208,7 @@ async def test_completed_before_queued_leaves_a_tombstone(stored: WebhookClient)
     for late in ("queued", "waiting", "in_progress", "completed"):
         assert await stored.send(workflow_job(late)) == "unchanged"
         assert await stored.state() == "completed"
-    assert (await stored.site.intake.jobs.active(), await stored.tickets()) == ([], [])
+    assert (await stored.site.ingest.jobs.active(), await stored.tickets()) == ([], [])
 
 
 @on_every_store
@@ -207,7 +226,7 @@ async def test_gate(stored: WebhookClient) -> None:
     waiting = workflow_job("waiting", gate=BEFORE)
     released = workflow_job("queued", gate=AFTER)
     assert await stored.send(created) == "new"
-    assert (await stored.state(), await stored.tickets()) == ("waiting", [])
+    assert (await stored.state(), await stored.tickets()) == ("held_back", [])
     assert await stored.send(released) == "changed"
     assert (await stored.state(), await stored.tickets()) == ("queued", [7])
     assert await stored.send(waiting) == "unchanged"
@@ -217,7 +236,7 @@ async def test_gate(stored: WebhookClient) -> None:
 async def test_gate_that_closes_again(client: WebhookClient) -> None:
     await client.send(workflow_job("queued", gate=BEFORE))
     assert await client.send(workflow_job("waiting", gate=AFTER)) == "changed"
-    assert await client.state() == "waiting"
+    assert await client.state() == "held_back"
     assert await client.send(workflow_job("queued", gate=LATER)) == "changed"
     assert (await client.state(), await client.tickets()) == ("queued", [7])
 
@@ -270,7 +289,7 @@ async def test_events_of_the_fake_github_in_disorder(client: WebhookClient) -> N
     run = fake.queue_run(shop, [JobSpec(labels=list(LABELS), duration=60.0)] * 12)
     fake.cancel(fake.queue_run(shop, [JobSpec(labels=list(LABELS), duration=60.0)] * 4))
     await fake.webhooks.drain()
-    active = await client.site.intake.jobs.active()
+    active = await client.site.ingest.jobs.active()
     assert sorted(job.job_id for job in active) == sorted(job.id for job in run.jobs)
     assert {job.state.value for job in active} == {"queued"}
     assert all(delivery.succeeded for delivery in fake.webhooks.log)

@@ -19,7 +19,7 @@ from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.github.api import JitConfig
 from jobyard.github.client import GitHubAccess, GitHubClient
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.kubernetes.client import KubernetesClient
 from jobyard.github.kubernetes.credentials import FileCredentials, Value
 from jobyard.github.kubernetes.kubeconfig import ClusterAccess
@@ -110,10 +110,10 @@ class WarmReplica:
         access = GitHubAccess(url=self.world.github_url, token=self.world.token, org_hooks=dict(hooks))
         self.github = CountedGitHub(access)
         self.github.failures, self.github.minted = [], []
-        intake = RunnerIntake(self.store, settings)
+        ingest = EventIngest(self.store, settings)
         self.services = RunnerServices(
             settings=settings,
-            intake=intake,
+            ingest=ingest,
             github=self.github,
             webhook_secrets=(SECRET,),
             queries=RunnerQueries(self.store, settings, cache_seconds=0),
@@ -125,7 +125,7 @@ class WarmReplica:
             "default", client, instance="test", namespace=NAMESPACE, profiles=settings.profiles
         )
         self.manager = RunnerManager(
-            self.store, settings, self.github, {"default": launcher}, worker_id=self.name, intake=intake
+            self.store, settings, self.github, {"default": launcher}, worker_id=self.name, ingest=ingest
         )
         worker = Worker(
             self.store,

@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -31,7 +32,6 @@ from jobyard.stores.memory import MemoryStore
 
 PATH = "/webhooks/github"
 SECRET = "secret"
-CREATED_AT = "2026-11-02T10:00:00Z"
 Json = dict[str, Any]
 
 
@@ -46,7 +46,7 @@ def workflow_job(action: str, job_id: int = 7, /, *, org: str | None = "acme", *
         "html_url": f"https://github.test/{owner}/shop/actions/runs/{job_id + 5_000}/job/{job_id}",
         "status": action,
         "conclusion": "success" if action == "completed" else None,
-        "created_at": CREATED_AT,
+        "created_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "labels": list(LABELS),
         "runner_id": None,
         "runner_name": None,
@@ -102,7 +102,7 @@ class WebhookClient:
         return str(response.json()["result"])
 
     async def state(self, job_id: int = 7) -> str | None:
-        found = await self.site.intake.jobs.get(job_id)
+        found = await self.site.ingest.jobs.get(job_id)
         return None if found is None else found.state.value
 
     async def tickets(self) -> list[int]:
@@ -115,14 +115,14 @@ class WebhookClient:
 
     async def planned_in(self, seconds: float) -> list[int]:
         """The jobs that the plan would add a ticket for, that much later."""
-        jobs, runners = await self.site.intake.jobs.active(), await self.site.intake.runners.all()
+        jobs, runners = await self.site.ingest.jobs.active(), await self.site.ingest.runners.all()
         tickets = [ticket_of(job) for job in await self.jobs()]
         now = await self.site.now() + round(seconds * 1000)
         return [job.job_id for job in plan(jobs, runners, tickets, now).add]
 
     async def is_empty(self) -> bool:
         """Whether nothing at all was stored."""
-        jobs = self.site.intake.jobs
+        jobs = self.site.ingest.jobs
         kept = [*await jobs.active(), *await jobs.unserved(), *await jobs.repositories(), *await self.jobs()]
         return not kept and await jobs.get(7) is None
 

@@ -18,7 +18,7 @@ from jobyard.domain.lease import LeaseKey
 from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.state import Transition
 from jobyard.errors import BadInput, LeaseLost
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.launcher import Instance, Launcher
 from jobyard.github.runner_events import RunnerEvents
 from jobyard.github.tickets import KIND, MAX_ATTEMPTS, QUEUE, TicketPayload, adopted_uid
@@ -28,10 +28,11 @@ log = logging.getLogger("jobyard.runners")
 
 
 class Adoption:
-    def __init__(self, store: Store, intake: RunnerIntake, events: RunnerEvents, worker_id: str) -> None:
+    def __init__(self, store: Store, ingest: EventIngest, events: RunnerEvents, worker_id: str) -> None:
         self._store = store
-        self._runners = intake.runners
-        self._tickets = intake.tickets
+        self._runners = ingest.runners
+        self._tickets = ingest.tickets
+        self._organizations = ingest.organizations
         self._events = events
         self._worker_id = worker_id
 
@@ -43,6 +44,7 @@ class Adoption:
             return  # it is being created
         if not instance.org_name:
             return  # a warm runner without a job, or whose organization the view does not show yet
+        instance = msgspec.structs.replace(instance, org_name=await self._organizations.register(instance.org_name))
         runner = records.get(instance.name)
         if runner is None:
             if not instance.holds_slot:

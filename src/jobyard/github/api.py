@@ -97,6 +97,9 @@ class GitHubApi(Protocol):
     async def job(self, repo: str, job_id: int) -> GitHubJob | None:
         """The job in its present state, None if it does not exist. A job whose run has ended is COMPLETED."""
 
+    async def run_jobs(self, repo: str, run_id: int) -> list[GitHubJob] | None:
+        """The jobs of the last attempt of a run, as `job` gives them; None if the run does not exist."""
+
     async def queued_jobs(self, repo: str) -> list[GitHubJob]:
         """The jobs of the repository's unfinished runs that wait for a runner or are held back."""
 

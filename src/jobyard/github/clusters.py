@@ -33,13 +33,16 @@ class Clusters:
             now: Instant = self._clock.now()
             await self._compared.put(name, now)
 
+    def silent(self) -> list[str]:
+        """The names of the clusters that do not answer now."""
+        return [name for name, launcher in self._launchers.items() if launcher.instances() is None]
+
     async def recorded(self) -> Recorded:
         """What the records tell of clusters that do not answer now.
 
         A cluster that was never compared with this store is left out: it may have instances without a record.
         """
-        silent = [name for name, launcher in self._launchers.items() if launcher.instances() is None]
-        known = [name for name in silent if await self._compared.get(name) is not None]
+        known = [name for name in self.silent() if await self._compared.get(name) is not None]
         if not known:
             return {}
         runners = [runner for runner in await self._runners.all() if runner.is_launched]

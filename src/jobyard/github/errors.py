@@ -33,7 +33,7 @@ class GitHubRateLimited(GitHubError):
 
     code = "github_rate_limited"
 
-    def __init__(self, message: str, retry_after_seconds: float) -> None:
+    def __init__(self, message: str, retry_after_seconds: float = 60.0) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
@@ -49,9 +49,9 @@ class GitHubRejected(GitHubError):
 
     code = "github_rejected"
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # of GitHub's response; 0: not known
 
 
 class LaunchError(JobyardError):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from uuid_utils import uuid7
 
 from jobyard.domain.instant import Instant, after
 from jobyard.domain.lease import Lease
@@ -30,11 +31,11 @@ from jobyard.github.errors import (
     LaunchUnavailable,
     RunnerNameTaken,
 )
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.gates import ROOM_SECONDS, LaunchGates
-from jobyard.github.intake import RunnerIntake
 from jobyard.github.launch import Launch, Stop
 from jobyard.github.launcher import Instance, Launcher, LaunchRequest
-from jobyard.github.limits import Limits
+from jobyard.github.limits import RunnerLimits
 from jobyard.github.queued_check import QueuedCheck
 from jobyard.github.runner_groups import RunnerGroups
 from jobyard.github.tickets import MAX_ATTEMPTS, RETRY_SECONDS, payload_of
@@ -57,23 +58,23 @@ class RunnerExecutor:
     def __init__(
         self,
         settings: ManagerSettings,
-        intake: RunnerIntake,
+        ingest: EventIngest,
         github: GitHubApi,
         launchers: Mapping[str, Launcher],
         clusters: Clusters,
-        limits: Limits,
+        limits: RunnerLimits,
         clock: Clock,
     ) -> None:
         self._settings = settings
-        self._jobs = intake.jobs
-        self._runners = intake.runners
-        self._tickets = intake.tickets
+        self._jobs = ingest.jobs
+        self._runners = ingest.runners
+        self._tickets = ingest.tickets
         self._github = github
         self._launchers = launchers
         self._groups = RunnerGroups(github, clock)
-        self._check = QueuedCheck(intake, github, clock)
-        self.warm = WarmRunners(settings, intake, launchers, clock)
-        self._gates = LaunchGates(intake.runners, clusters, self.warm, limits, clock)
+        self._check = QueuedCheck(ingest, github, clock)
+        self.warm = WarmRunners(settings, ingest, launchers, clock)
+        self._gates = LaunchGates(ingest.runners, clusters, self.warm, limits, clock)
         self._clock = clock
 
     async def perform(self, attempt: Attempt) -> Outcome:
@@ -154,10 +155,10 @@ class RunnerExecutor:
 
     async def _register(self, launch: Launch, job: GitHubJob, group_id: int) -> tuple[Runner, JitConfig]:
         """Written down before and after: a process that dies in between leaves a trace for the reconciler."""
-        first = launch.lease.attempt + launch.lease.deaths
         labels = runner_labels(launch.profile, job.labels)
-        for number in range(first, first + MAX_NAMES):
-            name = runner_name(job.org_name, launch.lease.job_id, number)
+        for _ in range(MAX_NAMES):
+            # Not numbered by the attempts, as a snooze counts as none: what a launch left behind keeps its name.
+            name = runner_name(job.org_name, launch.lease.job_id, str(uuid7()))
             runner = Runner(
                 name=name,
                 org_name=job.org_name,
@@ -214,6 +215,7 @@ class RunnerExecutor:
             return await self._gates.close(launch, Reason("quota_exceeded", str(error)), QUOTA_SECONDS)
         except LaunchRejected:
             await self._give_up(runner)
+            await self._runners.change(runner.name, lambda known: msgspec.structs.replace(known, is_given_up=True))
             raise
         except TimeoutError:
             # A request may be under way. The reconciler decides, after all of the time-out.
@@ -285,7 +287,7 @@ def _created(runner: Runner, lease: Lease, instance: Instance, now: Instant) -> 
 
 
 def annotations_of(job: GitHubJob) -> dict[str, str]:
-    """Facts for people who look at the instance."""
+    """Annotations that show operators which job the instance is for."""
     found: Sequence[tuple[str, str]] = (
         ("repository", job.repo_full_name),
         ("requested-job", job.job_name),

@@ -1,4 +1,4 @@
-"""The gates of a launch: a ticket that was admitted waits there, and keeps its place.
+"""Launch throttling: the checks between admission and launch. A ticket that waits for one keeps its place.
 
 Admission counts tickets. Here instances are counted, as some of them may have no ticket: those that were found after a
 restart with an empty store and are not adopted yet, and warm runners.
@@ -10,13 +10,15 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
 from jobyard.domain.outcome import Outcome, Snooze
+from jobyard.domain.runners.github_job import RunnerScope
 from jobyard.domain.runners.reasons import Reason
 from jobyard.domain.runners.runner import Runner
 from jobyard.github.clusters import Clusters, Recorded
 from jobyard.github.launch import Launch, Stop
-from jobyard.github.limits import Limits
+from jobyard.github.limits import RunnerLimits
 from jobyard.github.runner_records import RunnerRecords
 from jobyard.github.slots import Slot, claimed_slots, slots_in_use
 from jobyard.github.warm_runners import WarmRunners, has_available
@@ -28,6 +30,8 @@ log = logging.getLogger("jobyard.runners")
 GATE_SECONDS = 5.0
 # A warm runner that gives way is gone in a moment.
 ROOM_SECONDS = 1.0
+# A reason that lasts is logged again after this long.
+TELL_AGAIN_MS = 60_000
 
 
 class Count(NamedTuple):
@@ -42,7 +46,7 @@ class Count(NamedTuple):
 
 class LaunchGates:
     def __init__(
-        self, runners: RunnerRecords, clusters: Clusters, warm: WarmRunners, limits: Limits, clock: Clock
+        self, runners: RunnerRecords, clusters: Clusters, warm: WarmRunners, limits: RunnerLimits, clock: Clock
     ) -> None:
         self._runners = runners
         self._clusters = clusters
@@ -50,6 +54,7 @@ class LaunchGates:
         self._limits = limits
         self._clock = clock
         self._launching: dict[str, Slot] = {}  # launches of this process, by ticket
+        self._told: dict[tuple[RunnerScope, str], tuple[str, Instant]] = {}  # the reason that was logged, and when
 
     async def enter(self, launch: Launch) -> bool:
         """Whether an instance may be created; if not, a warm runner may be there to be taken. Raises Stop.
@@ -66,7 +71,9 @@ class LaunchGates:
             # Nothing is awaited until the launch is counted: two at once must not both see the last place.
             found = self._count(launch, recorded, warm, claimed)
             if found is None:
-                reason = Reason("cluster_unavailable", "A cluster does not answer, so its runners cannot be counted.")
+                silent = ", ".join(self._clusters.silent())
+                sentence = f"The runners cannot be counted, as these clusters do not answer: {silent}."
+                reason = Reason("cluster_unavailable", sentence)
                 raise Stop(await self.close(launch, reason, GATE_SECONDS))
             count = found
             has_room = profile.max_running is None or count.of_profile < profile.max_running
@@ -86,9 +93,13 @@ class LaunchGates:
 
     async def close(self, launch: Launch, reason: Reason, seconds: float) -> Outcome:
         """Let all launches of the same scope and profile wait."""
-        ticket = launch.ticket
-        await self._runners.close_gate(ticket.scope, ticket.profile, reason, self._clock.now(), seconds)
-        log.warning("%s, profile %s, waits %g s: %s", ticket.scope, ticket.profile, seconds, reason)
+        ticket, now = launch.ticket, self._clock.now()
+        await self._runners.close_gate(ticket.scope, ticket.profile, reason, now, seconds)
+        # Each waiting ticket comes here again and again, as long as the reason lasts.
+        told, at = self._told.get((ticket.scope, ticket.profile), ("", 0))
+        if told != reason.code or now - at >= TELL_AGAIN_MS:
+            self._told[ticket.scope, ticket.profile] = (reason.code, now)
+            log.warning("%s, profile %s, waits %g s: %s", ticket.scope, ticket.profile, seconds, reason)
         return Snooze(seconds)
 
     async def note(self, launch: Launch, reason: Reason) -> None:
@@ -117,7 +128,7 @@ class LaunchGates:
         others = [job for job in claimed if job.id not in (launch.lease.job_id, *self._launching)]
         return Count(
             in_all=len(slots) + len(claimed_slots(instances, others)),
-            of_org=sum(slot.org_name == launch.ticket.org_name for slot in slots),
+            of_org=sum(slot.org_name.casefold() == launch.ticket.org_name.casefold() for slot in slots),
             of_profile=sum(slot.profile == launch.profile.name for slot in slots),
             leaving=sum(each.is_terminating and each.holds_slot and not each.org_name for each in instances),
             is_warm=has_available(launch.profile, instances, warm),

@@ -76,7 +76,7 @@ class GitHubJobs:
         return await self._active.get(key_of(job_id))
 
     async def apply(self, event: JobEvent) -> Applied:
-        """Store what the event says. A new job has one ticket already: the caller makes it."""
+        """Store what the event says. A new job that is not in doubt has one ticket already: the caller makes it."""
         job = event.job
         await self._remember_repository(job, event.received_at)
         if job.state is GitHubJobState.COMPLETED:
@@ -90,9 +90,9 @@ class GitHubJobs:
 
     async def _upsert(self, event: JobEvent) -> Applied:
         key = key_of(event.job.job_id)
-        tickets = int(event.job.state is GitHubJobState.QUEUED)
-        at = event.received_at if tickets else 0
-        new = msgspec.structs.replace(advance(None, event), tickets=tickets, ticketed_at=at)
+        new = advance(None, event)
+        if new.state is GitHubJobState.QUEUED and not new.in_doubt:
+            new = msgspec.structs.replace(new, tickets=1, ticketed_at=event.received_at)
         if await self._active.create(key, new):
             tombstone = await self._finished.get(key)
             if tombstone is not None:
@@ -145,6 +145,15 @@ class GitHubJobs:
     async def change(self, job_id: int, change: Callable[[GitHubJob], GitHubJob]) -> GitHubJob | None:
         """Change an unfinished job; None if there is no such job."""
         return await self._active.update(key_of(job_id), lambda known: None if known is None else change(known))
+
+    async def note_timeline(self, job_id: int, timeline: dict[str, Instant]) -> None:
+        """Keep the legs of the launch of its runner; also of a job that has ended, as it may start untold."""
+
+        def noted(known: GitHubJob | None) -> GitHubJob | None:
+            return known if known is None or known.timeline else msgspec.structs.replace(known, timeline=timeline)
+
+        for collection in (self._active, self._finished):
+            await collection.update(key_of(job_id), noted)
 
     async def forget(self, job_id: int) -> None:
         """Remove everything that is known of a job, so that it can be entered again."""

@@ -24,7 +24,7 @@ class Phase(StrEnum):
     ENDED = "ended"  # the runner program has ended, whatever else is left of the instance
 
 
-class Trouble(StrEnum):
+class PendingCause(StrEnum):
     """Why an instance is still PENDING."""
 
     UNSCHEDULABLE = "unschedulable"
@@ -46,7 +46,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     requested_job_id: int | None = None
     phase: Phase = Phase.PENDING
     is_terminating: bool = False
-    trouble: Trouble | None = None
+    trouble: PendingCause | None = None
     exit_code: int | None = None
     reason: str = ""  # in one line, for people
     created_at: Instant = 0

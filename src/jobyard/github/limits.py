@@ -21,7 +21,7 @@ class OrgLimits(NamedTuple):
     org: int
 
 
-class Limits:
+class RunnerLimits:
     def __init__(self, store: QueueStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock

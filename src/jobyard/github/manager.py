@@ -7,28 +7,32 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+import msgspec
+
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings
-from jobyard.domain.runners.github_job import GitHubJob
+from jobyard.domain.runners.github_job import GitHubJob, is_end_lost
 from jobyard.domain.runners.plan import plan
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.errors import JobyardError
 from jobyard.github.api import GitHubApi
 from jobyard.github.clusters import Clusters
-from jobyard.github.duties import Duties
+from jobyard.github.confirmation import Confirmation
 from jobyard.github.errors import GitHubError
+from jobyard.github.event_ingest import EventIngest, StoredEvent, with_one_more_ticket
 from jobyard.github.executor import RunnerExecutor
-from jobyard.github.intake import Received, RunnerIntake, with_one_more_ticket
 from jobyard.github.job_records import Effect, repository_of
 from jobyard.github.launcher import Instance, Launcher
-from jobyard.github.limits import Limits
+from jobyard.github.limits import RunnerLimits
 from jobyard.github.reconciler import Reconciler
 from jobyard.github.records import Collection
 from jobyard.github.recovery import Recovery
+from jobyard.github.singleton_tasks import SingletonTasks
 from jobyard.github.tickets import QUEUE, ticket_of
 from jobyard.github.warm_pool import WarmPool
 from jobyard.github.warm_runners import is_warm
 from jobyard.operations import queue_settings
+from jobyard.operations.organizations import known_group
 from jobyard.ports.admin_store import GroupInfo
 from jobyard.ports.clock import Clock, SystemClock
 from jobyard.ports.store import Store
@@ -46,6 +50,11 @@ SIDE_BY_SIDE = 10
 # Jobs that wait longer than this are compared with GitHub.
 CHECK_AFTER_SECONDS = 300.0
 SCAN_SECONDS = 60.0
+# How long after a start failed deliveries are looked for at each tick: those of the last seconds before it count as
+# failed only after a while.
+CATCH_UP_SECONDS = 20.0
+# How long a replica keeps the check of late events to itself.
+CONFIRMATION_SECONDS = 30.0
 # How long a replica keeps the pool of warm runners to itself.
 WARM_SECONDS = 15.0
 # Limits of organizations as the configuration last declared them.
@@ -67,42 +76,45 @@ class RunnerManager:
         launchers: Mapping[str, Launcher],
         *,
         worker_id: str,
-        intake: RunnerIntake | None = None,
+        ingest: EventIngest | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings
-        self.intake = intake or RunnerIntake(store, settings)
+        self.ingest = ingest or EventIngest(store, settings)
         self.github = github
         self.launchers = launchers
         clock = clock or SystemClock()
-        self.limits = Limits(store, clock)
-        clusters = Clusters(store, self.intake.runners, launchers, clock)
-        self.executor = RunnerExecutor(settings, self.intake, github, launchers, clusters, self.limits, clock)
-        self.reconciler = Reconciler(store, settings, self.intake, github, launchers, clusters, clock, worker_id)
-        self.recovery = Recovery(store, settings, self.intake, github, clock)
-        self._duties = Duties(store, clock, worker_id)
-        self.warm_pool = WarmPool(settings, self.intake, launchers, clusters, self.executor.warm, self.limits, clock)
+        self.limits = RunnerLimits(store, clock)
+        clusters = Clusters(store, self.ingest.runners, launchers, clock)
+        self.executor = RunnerExecutor(settings, self.ingest, github, launchers, clusters, self.limits, clock)
+        self.reconciler = Reconciler(store, settings, self.ingest, github, launchers, clusters, clock, worker_id)
+        self.recovery = Recovery(store, settings, self.ingest, github, clock)
+        self.confirmation = Confirmation(self.ingest, github, clock)
+        self._singletons = SingletonTasks(store, clock, worker_id)
+        self.warm_pool = WarmPool(settings, self.ingest, launchers, clusters, self.executor.warm, self.limits, clock)
         self._store = store
         self._wake = asyncio.Event()
         self._wake_pool = asyncio.Event()
+        self._doubtful: tuple[GitHubJob, ...] = ()
+        self._has_doubtful = asyncio.Event()
         self.executor.warm.on_change = self._wake_pool.set
         self._changed: dict[str, tuple[Launcher, Instance]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self.intake.on_received.append(self._received)
+        self.ingest.on_received.append(self._received)
 
     async def start(self) -> None:
         await declare_queue(self._store, self.settings)
         for launcher in self.launchers.values():
             await launcher.start(self._observer_of(launcher))
         await self._until_observed()
-        loops = (self._reconcile_loop, self._recovery_loop, self._warm_loop)
+        loops = (self._reconcile_loop, self._confirmation_loop, self._recovery_loop, self._warm_loop)
         self._tasks = [asyncio.create_task(loop(), name=f"jobyard-runners{loop.__name__}") for loop in loops]
 
     async def _until_observed(self) -> None:
         """Wait a moment for the clusters: a ticket that is claimed before they are known waits at a gate for longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OBSERVE_SECONDS):
-                # A launcher has no event for it.
+                # A launcher has no event for it; twenty looks a second are soon enough and cost nothing.
                 while any(each.instances() is None for each in self.launchers.values()):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 
@@ -121,7 +133,7 @@ class RunnerManager:
         """Reconcile and plan soon: a limit was changed, or something else that the plan depends on."""
         self._wake.set()
 
-    def _received(self, received: Received) -> None:
+    def _received(self, received: StoredEvent) -> None:
         effect, job = received.applied
         if effect is Effect.UNKNOWN:
             self.recovery.suspects[job.repo_full_name] = repository_of(job)
@@ -185,12 +197,19 @@ class RunnerManager:
     async def plan_once(self) -> None:
         now = await self._store.now()
         # In this order: `plan` knows which of the three may be older than the others.
-        jobs, runners = await self.intake.jobs.active(), await self.intake.runners.all()
-        tickets = [ticket_of(job) for job in await self.intake.tickets.live()]
+        jobs, runners = await self.ingest.jobs.active(), await self.ingest.runners.all()
+        tickets = [ticket_of(job) for job in await self.ingest.tickets.live()]
+        for job in jobs:
+            if is_end_lost(job, now):  # GitHub is asked once, with the others in doubt
+                await self.ingest.jobs.change(job.job_id, lambda known: msgspec.structs.replace(known, in_doubt=True))
+        if doubtful := tuple(job for job in jobs if job.in_doubt or is_end_lost(job, now)):
+            self._doubtful = doubtful
+            self._has_doubtful.set()
         planned = plan(jobs, runners, tickets, now)
-        added = [job for planned_job in planned.add if (job := await self._count_ticket(planned_job, now)) is not None]
-        await self.intake.tickets.add(added)
-        withdrawn = await self.intake.tickets.withdraw(planned.withdraw)
+        counted = [await self._count_ticket(job, now) for job in planned.add]
+        added = [job for job in counted if job is not None]
+        await self.ingest.tickets.add(added)
+        withdrawn = await self.ingest.tickets.withdraw(planned.withdraw)
         if added or withdrawn:
             log.info("plan: %d tickets added, %d withdrawn", len(added), withdrawn)
 
@@ -203,16 +222,33 @@ class RunnerManager:
             is_first = known.tickets == planned.tickets and known.state is planned.state
             return with_one_more_ticket(known, now) if is_first else known
 
-        changed = await self.intake.jobs.change(planned.job_id, change)
+        changed = await self.ingest.jobs.change(planned.job_id, change)
         return changed if is_first else None
 
-    async def _recovery_loop(self) -> None:
-        settings, recovery = self.settings, self.recovery
+    async def _confirmation_loop(self) -> None:
+        """Apart from the other loops: after a loss of the store there may be many jobs, and GitHub may be slow."""
         while True:
-            await self._on_duty("deliveries", settings.redelivery_seconds, recovery.redeliver_failed)
-            await self._on_duty("full", settings.full_seconds, self.full_reconciliation)
-            await self._on_duty("scan", SCAN_SECONDS, recovery.scan_repositories)
-            await self._on_duty("check", SCAN_SECONDS, self._check_waiting)
+            await self._has_doubtful.wait()
+            self._has_doubtful.clear()
+            await self._guarded("the check of late events", self._confirm())
+
+    async def _confirm(self) -> None:
+        if await self._singletons.hold("confirmation", CONFIRMATION_SECONDS):
+            answered = await self.confirmation.run_once(self._doubtful)
+            if answered:
+                self.wake()  # otherwise the next tick tries again, so that a GitHub in trouble is not hammered
+
+    async def _recovery_loop(self) -> None:
+        settings, recovery, loop = self.settings, self.recovery, asyncio.get_running_loop()
+        catching_up_until = loop.time() + CATCH_UP_SECONDS
+        while True:
+            # Deliveries failed while this process was not there, however recently one was looked for before that.
+            is_catching_up = loop.time() < catching_up_until
+            interval = 0.0 if is_catching_up else settings.redelivery_seconds
+            await self._run_singleton("deliveries", interval, recovery.redeliver_failed)
+            await self._run_singleton("full", settings.full_seconds, self.full_reconciliation)
+            await self._run_singleton("scan", SCAN_SECONDS, recovery.scan_repositories)
+            await self._run_singleton("check", SCAN_SECONDS, self._check_waiting)
             await self._guarded("the scan of suspects", recovery.scan_suspects())
             await asyncio.sleep(settings.tick_seconds)
 
@@ -227,13 +263,13 @@ class RunnerManager:
             self._wake_pool.clear()
 
     async def _keep_warm(self) -> None:
-        if await self._duties.hold("warm", WARM_SECONDS * 2):
+        if await self._singletons.hold("warm", WARM_SECONDS * 2):
             await self.warm_pool.run_once()
 
     async def full_reconciliation(self) -> None:
         """Compare everything with GitHub and the clusters."""
         for part in ("scan", "check"):
-            await self._duties.take_turn(part, 0.0)  # it is done here
+            await self._singletons.take_turn(part, 0.0)  # it is done here
         await self.recovery.scan_repositories(every=True)
         await self._check_waiting()
         for launcher in self.launchers.values():
@@ -243,14 +279,14 @@ class RunnerManager:
     async def _check_waiting(self) -> None:
         await self.recovery.check_waiting(older_than_seconds=CHECK_AFTER_SECONDS)
 
-    async def _on_duty(self, duty: str, seconds: float, run: Callable[[], Awaitable[object]]) -> None:
+    async def _run_singleton(self, task: str, seconds: float, run: Callable[[], Awaitable[object]]) -> None:
         """Run it if no replica has begun it within these seconds."""
 
         async def if_due() -> None:
-            if await self._duties.take_turn(duty, seconds):
+            if await self._singletons.take_turn(task, seconds):
                 await run()
 
-        await self._guarded(duty, if_due())
+        await self._guarded(task, if_due())
 
     async def _guarded(self, what: str, step: Awaitable[None]) -> None:
         """A loop must not end: whatever failed is tried again by its next round."""
@@ -270,9 +306,10 @@ async def declare_queue(store: Store, settings: ManagerSettings) -> None:
     await queue_settings.declare(store, {QUEUE: declared})
     before = Collection(store, DECLARED_LIMITS, int)
     present = {group.name: group.limit async for group in _groups(store)}
-    known = {key: value async for key, value in before.walk()}
-    for org in known.keys() | settings.org_limits.keys():
-        wanted = settings.org_limits.get(org)
+    known = {await known_group(store, QUEUE, key): value async for key, value in before.walk()}
+    limits = {await known_group(store, QUEUE, org): limit for org, limit in settings.org_limits.items()}
+    for org in known.keys() | limits.keys():
+        wanted = limits.get(org)
         if present.get(org) == known.get(org) and wanted != known.get(org):
             await store.set_limit(QUEUE, org, wanted)
         if wanted is None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from jobyard.domain.outcome import Cancel, Failed, Handoff, Outcome, Snooze
 from jobyard.domain.runners.github_job import GitHubJobState
 from jobyard.domain.runners.runner import Runner, RunnerState
-from jobyard.github.intake import Received, RunnerIntake
+from jobyard.github.event_ingest import EventIngest, StoredEvent
 from jobyard.github.job_records import Effect
 from jobyard.github.queries import RunnerQueries
 from jobyard.github.reconciler import Reconciler
@@ -72,8 +72,8 @@ class RunnerMetrics:
         about = "Time of each step of a launch, by the step that it ends with; total: from the webhook to the job."
         self._legs = Histogram("jobyard_runner_leg_seconds", about, ("leg",), buckets=BUCKETS, registry=registry)
 
-    def attach_intake(self, intake: RunnerIntake) -> None:
-        intake.on_received.append(self.received)
+    def attach_ingest(self, ingest: EventIngest) -> None:
+        ingest.on_received.append(self.received)
 
     def attach_manager(self, reconciler: Reconciler, recovery: Recovery) -> None:
         reconciler.events.observers.append(self.observed)
@@ -83,7 +83,7 @@ class RunnerMetrics:
         """The executor of tickets, with its launches counted."""
         return MeasuredExecutor(executor, self)
 
-    def received(self, received: Received) -> None:
+    def received(self, received: StoredEvent) -> None:
         action = received.event.action if received.event.action in ACTIONS else OTHER
         effect, job = received.applied
         self._events.labels(action, effect.value).inc()

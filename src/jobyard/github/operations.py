@@ -11,11 +11,11 @@ from jobyard.domain.runners.runner import RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.errors import BadOption, JobNotFound, did_you_mean
 from jobyard.github.api import GitHubApi
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.job_records import GitHubJobs, Repository
 from jobyard.github.queries import JOB_STATES, RunnerQueries
 from jobyard.github.requeue import requeue
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.ports.store import Store
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class LocalRunnerOperations:
     def __init__(self, store: Store, settings: ManagerSettings, make_github: Callable[[], GitHubApi]) -> None:
         self._store = store
         self._queries = RunnerQueries(store, settings)
-        self._intake = RunnerIntake(store, settings)
+        self._ingest = EventIngest(store, settings)
         self._make_github = make_github
 
     async def runner_jobs(
@@ -69,7 +69,7 @@ class LocalRunnerOperations:
         github = self._make_github()
         await github.start()
         try:
-            await requeue(self._intake, github, repo, job_id, await self._store.now())
+            await requeue(self._ingest, github, repo, job_id, await self._store.now())
         finally:
             await github.stop()
         await Audit(self._store).record(OWNER, "runners.requeue", f"{repo}/{job_id}", {})

@@ -1,4 +1,4 @@
-"""What people ask about runners: jobs and why they wait, runners, organizations, and how far the limits reach."""
+"""Read queries: runners, jobs and why they wait, organizations, limit usage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jobyard.errors import BadInput
 from jobyard.github.job_records import GitHubJobs
 from jobyard.github.runner_records import RunnerRecords
 from jobyard.github.snapshot import RunnerSnapshot, read_snapshot
-from jobyard.github.usage import OrgUsage, Usage
+from jobyard.github.usage import OrgUsage, RunnerUsage
 from jobyard.github.views import job_fields, job_timeline, job_view, pod_view
 from jobyard.ports.store import Store
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 # Lists that are read again and again, by pages and by several viewers, share one reading.
 CACHE_SECONDS = 0.5
 UNSERVED = "unserved"
-JOB_STATES = ("waiting", "queued", "in_progress", UNSERVED)
+JOB_STATES = ("held_back", "queued", "in_progress", UNSERVED)
 # Sentences with counts of all organizations, which a restricted viewer must not learn.
 WITH_TOTALS = frozenset({"total_limit_reached", "profile_limit_reached"})
 # These codes hold back one job, until something is changed or a while has passed.
@@ -69,7 +69,7 @@ class RunnerQueries:
         self._settings = settings
         self._jobs = GitHubJobs(store, settings.profiles)
         self._runners = RunnerRecords(store)
-        self._usage = Usage(store)
+        self._usage = RunnerUsage(store)
         self._cache_seconds = cache_seconds
         self._cached: tuple[float, RunnerSnapshot] | None = None
         self._lock = asyncio.Lock()
@@ -109,7 +109,7 @@ class RunnerQueries:
             job
             for job in found
             if viewer.sees(job.org_name)
-            and (org is None or job.org_name == org)
+            and (org is None or job.org_name.casefold() == org.casefold())
             and (profile is None or job.profile == profile)
         ]
         chosen.sort(key=lambda job: job.order)
@@ -154,7 +154,7 @@ class RunnerQueries:
                 runner
                 for runner in (await self.snapshot()).runners
                 if viewer.sees(runner.org_name)
-                and (org is None or runner.org_name == org)
+                and (org is None or runner.org_name.casefold() == org.casefold())
                 and (state is None or runner.state is state)
                 and (cursor is None or runner.name > cursor)
             ),

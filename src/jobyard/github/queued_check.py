@@ -8,13 +8,21 @@ import msgspec
 
 from jobyard.domain.instant import Instant
 from jobyard.domain.outcome import Cancel
-from jobyard.domain.runners.github_job import GitHubJob, GitHubJobState, JobEvent, confirmed, missing
-from jobyard.domain.runners.plan import Demand, queued_by_demand
+from jobyard.domain.runners.github_job import (
+    GitHubJob,
+    GitHubJobState,
+    JobEvent,
+    confirmed,
+    is_ended_by_absence,
+    missing,
+)
+from jobyard.domain.runners.plan import Ticket, uncovered
 from jobyard.domain.runners.reasons import Reason
 from jobyard.github.api import GitHubApi
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.job_records import GitHubJobs
 from jobyard.github.launch import Launch, Stop
+from jobyard.github.tickets import ticket_of
 from jobyard.ports.clock import Clock
 
 log = logging.getLogger("jobyard.runners")
@@ -23,36 +31,37 @@ MAX_CHECKED = 20
 
 
 class QueuedCheck:
-    def __init__(self, intake: RunnerIntake, github: GitHubApi, clock: Clock) -> None:
-        self._intake = intake
+    def __init__(self, ingest: EventIngest, github: GitHubApi, clock: Clock) -> None:
+        self._ingest = ingest
         self._github = github
         self._clock = clock
 
     async def choose_job(self, launch: Launch) -> GitHubJob:
-        """A job that GitHub has queued now: the ticket's own, or the oldest one of the same demand. Raises Stop."""
-        jobs = self._intake.jobs
+        """A job that GitHub has queued now: the ticket's own, or one of its demand without a runner. Raises Stop."""
+        jobs = self._ingest.jobs
         own = await jobs.get_active(launch.ticket.job_id)
         if own is not None and await self.is_queued(own):
             return own
-        demand = (launch.ticket.scope, launch.ticket.profile)
-        queued = queued_by_demand(await jobs.active(), self._clock.now()).get(demand, [])
-        spare = await self._spare_runners(demand, launch.lease.job_id)
-        for job in queued[:MAX_CHECKED]:
-            if len(queued) <= spare:
+        for _ in range(MAX_CHECKED):
+            job = await self._uncovered(launch)
+            if job is None:
                 break
             if await self.is_queued(job):
                 return job
-            queued = queued[1:]
         raise Stop(Cancel("No queued job needs another runner."))
 
-    async def _spare_runners(self, demand: Demand, ticket_id: str) -> int:
-        runners = await self._intake.runners.all()
-        return sum(
-            runner.state.is_spare
-            and (runner.scope, runner.profile) == demand
-            and (runner.ticket is None or runner.ticket.job_id != ticket_id)
-            for runner in runners
+    async def _uncovered(self, launch: Launch) -> GitHubJob | None:
+        ticket = Ticket(
+            id=launch.lease.job_id,
+            scope=launch.ticket.scope,
+            profile=launch.ticket.profile,
+            job_id=launch.ticket.job_id,
+            is_running=True,
         )
+        # In this order: `uncovered` knows, as `plan` does, which of the three may be older than the others.
+        jobs, runners = await self._ingest.jobs.active(), await self._ingest.runners.all()
+        tickets = [ticket_of(job) for job in await self._ingest.tickets.live()]
+        return uncovered(jobs, runners, tickets, ticket, self._clock.now())
 
     async def is_queued(self, job: GitHubJob) -> bool:
         """Ask GitHub, and store what it says."""
@@ -61,13 +70,22 @@ class QueuedCheck:
         found = await self._github.job(job.repo_full_name, job.job_id)
         now = self._clock.now()
         if found is None:
-            await mark_missing(self._intake.jobs, job, now)
+            await mark_missing(self._ingest.jobs, job, now)
             return False
-        if found.state is GitHubJobState.QUEUED:
-            await self._intake.jobs.change(job.job_id, lambda known: confirmed(known, now))
-            return True
-        await self._intake.receive(answer_event(job, found, now))
+        await store_answer(self._ingest, job, found, now)
+        return found.state is GitHubJobState.QUEUED
+
+
+async def store_answer(ingest: EventIngest, job: GitHubJob, found: GitHubJob | None, now: Instant) -> bool:
+    """Store what GitHub says about a job; whether it had changed. None: GitHub does not know it."""
+    if found is None and not is_ended_by_absence(job, now):
+        await mark_missing(ingest.jobs, job, now)
         return False
+    if found is not None and found.state is job.state:
+        await ingest.jobs.change(job.job_id, lambda known: confirmed(known, now))
+        return False
+    await ingest.receive(answer_event(job, found, now))
+    return True
 
 
 async def mark_missing(jobs: GitHubJobs, job: GitHubJob, now: Instant) -> None:
@@ -84,4 +102,5 @@ def answer_event(known: GitHubJob, found: GitHubJob | None, now: Instant) -> Job
     kept = {name: getattr(known, name) for name in same}
     if found is None:
         kept["conclusion"] = "unknown"
-    return JobEvent(action=state.value, job=msgspec.structs.replace(job, state=state, **kept), received_at=now)
+    described = msgspec.structs.replace(job, state=state, **kept)
+    return JobEvent(action=state.action, job=described, received_at=now, is_answer=True)

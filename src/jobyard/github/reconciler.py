@@ -20,8 +20,8 @@ from jobyard.github.adoption import Adoption
 from jobyard.github.api import GitHubApi
 from jobyard.github.clusters import Clusters
 from jobyard.github.errors import GitHubError, LaunchError
-from jobyard.github.intake import RunnerIntake
-from jobyard.github.launcher import Instance, Launcher, Phase, Trouble
+from jobyard.github.event_ingest import EventIngest
+from jobyard.github.launcher import Instance, Launcher, PendingCause, Phase
 from jobyard.github.registrations import Registrations
 from jobyard.github.runner_ends import CANNOT_START, RunnerEnds
 from jobyard.github.runner_events import RunnerEvents
@@ -41,7 +41,7 @@ class Reconciler:
         self,
         store: Store,
         settings: ManagerSettings,
-        intake: RunnerIntake,
+        ingest: EventIngest,
         github: GitHubApi,
         launchers: Mapping[str, Launcher],
         clusters: Clusters,
@@ -49,17 +49,17 @@ class Reconciler:
         worker_id: str,
     ) -> None:
         self._settings = settings
-        self._jobs = intake.jobs
-        self._runners = intake.runners
-        self._tickets = intake.tickets
+        self._jobs = ingest.jobs
+        self._runners = ingest.runners
+        self._tickets = ingest.tickets
         self._github = github
         self._launchers = launchers
         self._clusters = clusters
         self._registrations = Registrations(github, clock)
         self._clock = clock
         self.events = RunnerEvents()
-        self._adoption = Adoption(store, intake, self.events, worker_id)
-        self._ends = RunnerEnds(settings, intake, github, self.events, clock)
+        self._adoption = Adoption(store, ingest, self.events, worker_id)
+        self._ends = RunnerEnds(settings, ingest, github, self.events, clock)
 
     async def run_once(self) -> None:
         """Compare everything once."""
@@ -166,6 +166,9 @@ class Reconciler:
             if found is None:
                 await self._ends.finish(launcher, runner, None, "its instance is gone")
             return found
+        if runner.is_given_up and (runner.ticket is None or not await self._tickets.is_claimed(runner.ticket)):
+            await self._ends.give_back(runner, None)
+            return None
         is_being_launched = ticket is not None and ticket.external_id is None
         if is_being_launched or not is_overdue(runner, self._settings.timeouts_of(runner.profile), now):
             return None
@@ -176,7 +179,7 @@ class Reconciler:
 
     async def _remove_if_stuck(self, launcher: Launcher, runner: Runner, instance: Instance, now: Instant) -> None:
         timeouts = self._settings.timeouts_of(runner.profile)
-        if instance.trouble is Trouble.INVALID:
+        if instance.trouble is PendingCause.INVALID:
             why = f"{CANNOT_START}: {instance.reason}" if instance.reason else CANNOT_START
         elif self._registrations.is_gone(runner, now - REGISTRATION_GRACE_MS) and runner.state in WAITING_FOR_JOB:
             why = "its registration with GitHub is gone"
@@ -200,11 +203,12 @@ class Reconciler:
         def change(known: Runner) -> Runner:
             if known.state is not runner.state:
                 return known  # an event of GitHub came in between: it is right
+            # Kubernetes tells whole seconds, so each time may seem to be before the one that precedes it.
+            created_at = known.created_at or max(instance.created_at or now, known.minted_at)
             stamps = {
                 "uid": known.uid or instance.uid,
-                "created_at": known.created_at or instance.created_at or now,
-                # Kubernetes tells whole seconds, so a start may seem to come before its creation.
-                "running_at": known.running_at or max(instance.started_at or 0, known.created_at) * is_running,
+                "created_at": created_at,
+                "running_at": known.running_at or max(instance.started_at or 0, created_at) * is_running,
             }
             if state in (RunnerState.IDLE, RunnerState.BUSY):
                 stamps["online_at"] = known.online_at or now
@@ -241,9 +245,9 @@ def observed_state(
         return (RunnerState.ENDED, "GitHub has removed its registration") if is_gone else (runner.state, "")
     if instance.phase is Phase.PENDING:
         match instance.trouble:
-            case Trouble.UNSCHEDULABLE:
+            case PendingCause.UNSCHEDULABLE:
                 return RunnerState.UNSCHEDULABLE, instance.reason
-            case Trouble.IMAGE_ERROR:
+            case PendingCause.IMAGE_ERROR:
                 return RunnerState.IMAGE_ERROR, instance.reason
         return RunnerState.STARTING, instance.reason
     registered = registrations.get(runner)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.runners.github_job import GitHubJob, JobEvent, confirmed, is_ended_by_absence
+from jobyard.domain.runners.github_job import GitHubJob, JobEvent
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.github.api import GitHubApi, HookDelivery
 from jobyard.github.errors import GitHubError, GitHubRateLimited, GitHubRejected
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.job_records import Repository
-from jobyard.github.queued_check import answer_event, mark_missing
+from jobyard.github.queued_check import store_answer
 from jobyard.github.records import Collection
 from jobyard.ports.clock import Clock
 from jobyard.ports.record_store import RecordStore
@@ -52,12 +52,12 @@ class Recovery:
         self,
         records: RecordStore,
         settings: ManagerSettings,
-        intake: RunnerIntake,
+        ingest: EventIngest,
         github: GitHubApi,
         clock: Clock,
     ) -> None:
         self._settings = settings
-        self._intake = intake
+        self._ingest = ingest
         self._github = github
         self._clock = clock
         self._state = Collection(records, STATE, RecoveryState)
@@ -153,7 +153,7 @@ class Recovery:
 
     async def _recent_repositories(self, *, every: bool) -> list[Repository]:
         """Repositories with events of the last day; with `every`, also those that GitHub says were changed last."""
-        found = {each.full_name: each for each in await self._intake.jobs.repositories()}
+        found = {each.full_name: each for each in await self._ingest.jobs.repositories()}
         if not every:
             return list(found.values())
         owners = {each.org_name: each.owner_is_user for each in found.values()}
@@ -167,12 +167,13 @@ class Recovery:
     async def scan(self, repository: Repository) -> int:
         now, found = self._clock.now(), 0
         for job in await self._github.queued_jobs(repository.full_name):
-            known = await self._intake.jobs.get(job.job_id)
-            if known is not None and known.state is job.state and known.profile is not None:
+            known = await self._ingest.jobs.get(job.job_id)
+            if known is not None and not known.in_doubt and known.state is job.state and known.profile is not None:
                 continue  # one without a profile may be served by now
             owner = {"org_name": repository.org_name, "owner_is_user": repository.owner_is_user}
-            event = JobEvent(action=job.state.value, job=msgspec.structs.replace(job, **owner), received_at=now)
-            await self._intake.receive(event)
+            described = msgspec.structs.replace(job, **owner)
+            event = JobEvent(action=job.state.action, job=described, received_at=now, is_answer=True)
+            await self._ingest.receive(event)
             found += known is None
         if found:
             self._tell("found", found)
@@ -185,7 +186,7 @@ class Recovery:
         """Compare jobs that wait, or run, for long with GitHub; returns how many had changed."""
         now = self._clock.now()
         limit = now - older_than_seconds * 1000
-        jobs = [job for job in await self._intake.jobs.active() if max(job.checked_at, job.received_at) <= limit]
+        jobs = [job for job in await self._ingest.jobs.active() if max(job.checked_at, job.received_at) <= limit]
         jobs.sort(key=lambda job: (job.checked_at, job.order))
         changed = 0
         for job in jobs[:MAX_CHECKS]:
@@ -195,15 +196,7 @@ class Recovery:
 
     async def check(self, job: GitHubJob) -> bool:
         found = await self._github.job(job.repo_full_name, job.job_id)
-        now = self._clock.now()
-        if found is None and not is_ended_by_absence(job, now):
-            await mark_missing(self._intake.jobs, job, now)
-            return False
-        if found is not None and found.state is job.state:
-            await self._intake.jobs.change(job.job_id, lambda known: confirmed(known, now))
-            return False
-        await self._intake.receive(answer_event(job, found, now))
-        return True
+        return await store_answer(self._ingest, job, found, self._clock.now())
 
 
 def recently_queued(attempts: dict[str, list[HookDelivery]], since: Instant) -> list[HookDelivery]:

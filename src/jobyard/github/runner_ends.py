@@ -10,6 +10,7 @@ import contextlib
 import msgspec
 
 from jobyard.domain.job import AttemptError, Ending, Job, State
+from jobyard.domain.runners.github_job import without_runner
 from jobyard.domain.runners.reasons import Reason
 from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
@@ -17,7 +18,7 @@ from jobyard.domain.state import Transition
 from jobyard.errors import LeaseLost
 from jobyard.github.api import GitHubApi
 from jobyard.github.errors import GitHubError
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.launcher import Instance, Launcher
 from jobyard.github.runner_events import RunnerEvents
 from jobyard.github.unregister import unregister
@@ -33,11 +34,12 @@ CANNOT_START = "it cannot start"
 
 class RunnerEnds:
     def __init__(
-        self, settings: ManagerSettings, intake: RunnerIntake, github: GitHubApi, events: RunnerEvents, clock: Clock
+        self, settings: ManagerSettings, ingest: EventIngest, github: GitHubApi, events: RunnerEvents, clock: Clock
     ) -> None:
         self._settings = settings
-        self._runners = intake.runners
-        self._tickets = intake.tickets
+        self._jobs = ingest.jobs
+        self._runners = ingest.runners
+        self._tickets = ingest.tickets
         self._github = github
         self._events = events
         self._clock = clock
@@ -48,7 +50,7 @@ class RunnerEnds:
     async def finish(self, launcher: Launcher | None, runner: Runner, instance: Instance | None, why: str) -> None:
         """Settle the ticket, then remove what is left."""
         has_run = runner.job_id is not None or bool(runner.busy_at)
-        if runner.ticket is not None or runner.state is not RunnerState.TERMINATING:
+        if runner.ticket is not None or not runner.is_over:
             await self._end(runner, has_run=has_run, why=why)
         if launcher is not None and instance is not None:
             await launcher.remove(instance)
@@ -68,19 +70,26 @@ class RunnerEnds:
         return known is None or self._clock.now() - known.since >= limit * 1000
 
     async def _end(self, runner: Runner, *, has_run: bool, why: str) -> None:
-        """What happens once, however often the removal has to be repeated."""
+        """What happens once, however often the removal has to be repeated, and by whichever replica."""
         if runner.ticket is not None:
             await self._settle(runner, has_run=has_run, why=why)
-        self._events.tell("ended", runner, why)
-        if runner.state is not RunnerState.TERMINATING:
+        now = self._clock.now()
+        before: list[Runner] = []
+
+        def over(known: Runner) -> Runner:
+            before[:] = [known]
+            return msgspec.structs.replace(known, ticket=None, is_over=True).to(RunnerState.TERMINATING, now, why)
+
+        if await self._runners.change(runner.name, over) is None or before[0].is_over:
+            return  # another replica, or this one before a restart, was faster
+        self._events.tell("ended", before[0], why)
+        if (job_id := before[0].job_id) is not None:
+            await self._jobs.change(job_id, lambda known: without_runner(known, runner.name, now))
+        if before[0].state is not RunnerState.TERMINATING:
             failed = not has_run and not await self._has_left_github(runner)
             self._count_failure(runner, failed=failed)
             if failed:
                 await self._gate_failed(runner, why)
-        now = self._clock.now()
-        await self._runners.change(
-            runner.name, lambda known: msgspec.structs.replace(known, ticket=None).to(RunnerState.TERMINATING, now, why)
-        )
 
     async def _has_left_github(self, runner: Runner) -> bool:
         """Whether its registration is gone, as after a job: the event of that job may be late or lost."""
@@ -106,7 +115,7 @@ class RunnerEnds:
             return
         if ticket is not None:
             await self._requeue(runner, ticket)
-        # After a snooze the next launch of the ticket has the same name, perhaps by now.
+        # Its launch may have gone on meanwhile, in a process that was only slow.
         if await self._runners.remove_unchanged(runner.name, runner):
             self._events.tell("removed", runner, "it was registered and never launched")
 
@@ -143,12 +152,18 @@ class RunnerEnds:
             if busy is not None:
                 self._events.tell("busy", busy, "GitHub refused to remove it")
             return
-        changed = await self._runners.change(runner.name, lambda known: known.to(RunnerState.TERMINATING, now, why))
-        if changed is not None:
+        before: list[Runner] = []
+
+        def removed(known: Runner) -> Runner:
+            before[:] = [known]
+            return known.to(RunnerState.TERMINATING, now, why)
+
+        changed = await self._runners.change(runner.name, removed)
+        if changed is not None and before[0].state is not RunnerState.TERMINATING:
             self._events.tell("removed", changed, why)
-        if failed:
-            self._count_failure(runner, failed=True)
-            await self._gate_failed(runner, why)
+            if failed:
+                self._count_failure(runner, failed=True)
+                await self._gate_failed(runner, why)
         await launcher.remove(instance)
 
     # Failures
@@ -163,5 +178,5 @@ class RunnerEnds:
     async def _gate_failed(self, runner: Runner, why: str) -> None:
         failures = self._failures.get((str(runner.scope), runner.profile), 1)
         seconds = min(MAX_FAILURE_SECONDS, FAILURE_SECONDS * 2 ** min(failures - 1, 10))
-        reason = Reason("runner_failed", f"Runner {runner.name} had no job: {why}.")
+        reason = Reason("runner_failed", f"Runner {runner.name} had no job: {why.rstrip('.')}.")
         await self._runners.close_gate(runner.scope, runner.profile, reason, self._clock.now(), seconds)

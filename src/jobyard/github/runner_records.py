@@ -62,7 +62,7 @@ class RunnerRecords:
             return None
 
         def bound(runner: Runner) -> Runner:
-            if runner.state is RunnerState.TERMINATING and job.state is GitHubJobState.IN_PROGRESS:
+            if runner.state is RunnerState.TERMINATING:
                 return msgspec.structs.replace(runner, job_id=job.job_id)
             changed = msgspec.structs.replace(
                 runner,

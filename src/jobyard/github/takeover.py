@@ -18,7 +18,7 @@ from jobyard.domain.runners.profile import RunnerProfile, profile_for
 from jobyard.domain.text import without_nul
 from jobyard.github.api import GitHubApi
 from jobyard.github.errors import GitHubError
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 
 DEFAULT_PATTERN = "*pending*"
 PAGE = 500
@@ -100,7 +100,7 @@ def read_entry(key: str, value: bytes) -> PendingEntry:
 
 
 async def take_over(
-    intake: RunnerIntake,
+    ingest: EventIngest,
     profiles: tuple[RunnerProfile, ...],
     entry: PendingEntry,
     github: GitHubApi | None,
@@ -112,7 +112,7 @@ async def take_over(
     job = entry.job
     if job is None:
         return TakenOver(entry, TakeoverResult.INVALID, entry.problem)
-    known = await intake.jobs.get(job.job_id)
+    known = await ingest.jobs.get(job.job_id)
     if known is not None and known.profile is not None:
         return TakenOver(entry, TakeoverResult.KNOWN, f"it is {known.state}")
     if github is not None:
@@ -122,7 +122,7 @@ async def take_over(
             return TakenOver(entry, TakeoverResult.FAILED, str(error))
         if found is None:
             return TakenOver(entry, TakeoverResult.OVER, "GitHub has no such job")
-        if found.state not in (GitHubJobState.QUEUED, GitHubJobState.WAITING):
+        if found.state not in (GitHubJobState.QUEUED, GitHubJobState.HELD_BACK):
             return TakenOver(entry, TakeoverResult.OVER, f"it is {found.state} on GitHub")
         job = found
     if profile_for(job.labels, profiles) is None:
@@ -131,7 +131,9 @@ async def take_over(
         )
     if not is_applied:
         return TakenOver(entry, TakeoverResult.NEW)
-    await intake.receive(JobEvent(action=job.state.value, job=job, received_at=now))
+    # One that was not checked is checked by the manager, as its entry may be old.
+    is_answer = github is not None
+    await ingest.receive(JobEvent(action=job.state.action, job=job, received_at=now, is_answer=is_answer))
     return TakenOver(entry, TakeoverResult.ENTERED)
 
 

@@ -15,10 +15,11 @@ from jobyard.domain.runners.github_job import GitHubJob, RunnerScope
 from jobyard.domain.runners.plan import Ticket
 from jobyard.domain.state import Settlement, Transition, judge
 from jobyard.errors import LeaseLost
+from jobyard.operations.organizations import RUNNERS_QUEUE
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.store import Store
 
-QUEUE = "runners"
+QUEUE = RUNNERS_QUEUE
 KIND = "runner"
 # The first attempt and three more, 30 seconds apart.
 MAX_ATTEMPTS = 4
@@ -109,6 +110,10 @@ class Tickets:
         answer = await self._store.exchange(SETTLER, [Settlement(key, transition)], (), 0, SETTLE_SECONDS)
         if answer.refused:
             raise LeaseLost(f"Cannot settle ticket {key.job_id}: its lease was lost.")
+
+    async def is_claimed(self, key: LeaseKey) -> bool:
+        job = await self._store.get(key.job_id)
+        return job is not None and job.state is State.RUNNING
 
     async def add(self, jobs: Iterable[GitHubJob]) -> int:
         """Add one ticket because of each job, whose `tickets` already counts it; returns how many are new."""

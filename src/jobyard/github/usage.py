@@ -19,7 +19,7 @@ class OrgUsage(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, int] = {}
 
 
-class Usage:
+class RunnerUsage:
     def __init__(self, records: RecordStore) -> None:
         self._usage = Collection(records, USAGE, OrgUsage)
         self.all = self._usage.all

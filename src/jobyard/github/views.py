@@ -56,7 +56,16 @@ def job_timeline(job: GitHubJob, runner: Runner | None) -> tuple[RunnerLegView, 
     """The legs that are known, oldest first. Those of a runner were written into the job when it got the job."""
     stamps: Mapping[str, Instant] = job.timeline or ({} if runner is None else timeline_of(runner))
     known = {**stamps, "received": job.received_at, "in_progress": job.started_at, "ended": job.completed_at}
+    # GitHub tells whole seconds, so a job may seem to start before its runner is online.
+    if 0 < stamps.get("online", 0) - job.started_at < 1000:
+        known["in_progress"] = stamps["online"]
+    if 0 < job.received_at - known["in_progress"] < 1000:
+        known["in_progress"] = job.received_at
+    if 0 < known["in_progress"] - job.completed_at < 1000:
+        known["ended"] = known["in_progress"]
     details = {"in_progress": job.runner_name or "", "ended": job.conclusion or ""}
+    if 0 < known["in_progress"] < job.received_at:
+        details["received"] = "after a runner had the job: its events came late"
     if runner is not None:
         details["created"] = runner.name
     found = [(known[leg], leg) for leg in LEGS if known.get(leg)]

@@ -20,7 +20,7 @@ from jobyard.domain.runners.runner import Assignment, Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.github.api import GitHubApi, JitConfig
 from jobyard.github.errors import GitHubError, GitHubRateLimited, GitHubRejected, RunnerNameTaken
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.tickets import RETRY_SECONDS
 from jobyard.ports.clock import Clock, SystemClock
 
@@ -37,14 +37,14 @@ REJECTED_SECONDS = 3600.0
 OK, NOT_YET, UNAUTHORIZED, NOT_FOUND, GONE, UNAVAILABLE = 200, 204, 401, 404, 410, 503
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class JitConfigResponse(msgspec.Struct, frozen=True):
     """A response as an HTTP status. `configuration` contains a private key: it is never logged or stored."""
 
     status: int
     configuration: str = ""
 
     def __repr__(self) -> str:
-        return f"Delivery({self.status})"
+        return f"JitConfigResponse({self.status})"
 
 
 async def always() -> bool:
@@ -53,15 +53,15 @@ async def always() -> bool:
 
 class WarmDelivery:
     def __init__(
-        self, settings: ManagerSettings, intake: RunnerIntake, github: GitHubApi, clock: Clock | None = None
+        self, settings: ManagerSettings, ingest: EventIngest, github: GitHubApi, clock: Clock | None = None
     ) -> None:
         self._settings = settings
-        self._runners = intake.runners
-        self._jobs = intake.jobs
+        self._runners = ingest.runners
+        self._jobs = ingest.jobs
         self._github = github
         self._clock = clock or SystemClock()
         self._waiting: dict[str, asyncio.Event] = {}  # the latest request of each runner
-        intake.runners.on_assigned.append(self._assigned)
+        ingest.runners.on_assigned.append(self._assigned)
 
     def _assigned(self, name: str) -> None:
         if (event := self._waiting.get(name)) is not None:
@@ -74,13 +74,13 @@ class WarmDelivery:
         *,
         wait_seconds: float = WAIT_SECONDS,
         is_connected: Callable[[], Awaitable[bool]] = always,
-    ) -> Delivery:
+    ) -> JitConfigResponse:
         """The configuration of the runner once it has a job; NOT_YET when the time is over before."""
         runner = await self._runners.get(name)
         if runner is None:
-            return Delivery(NOT_FOUND)
+            return JitConfigResponse(NOT_FOUND)
         if not is_token_of(runner, token):
-            return Delivery(UNAUTHORIZED)
+            return JitConfigResponse(UNAUTHORIZED)
         mine = asyncio.Event()
         if (earlier := self._waiting.get(name)) is not None:
             earlier.set()  # the connection of the earlier request was lost
@@ -93,20 +93,20 @@ class WarmDelivery:
 
     async def _wait(
         self, name: str, mine: asyncio.Event, wait_seconds: float, is_connected: Callable[[], Awaitable[bool]]
-    ) -> Delivery:
+    ) -> JitConfigResponse:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
         while True:
             runner = await self._runners.get(name)
             if runner is None or runner.state not in (RunnerState.WARM, RunnerState.ASSIGNED):
-                return Delivery(GONE)
+                return JitConfigResponse(GONE)
             if self._waiting.get(name) is not mine or not await is_connected():
-                return Delivery(NOT_YET)
+                return JitConfigResponse(NOT_YET)
             if _is_due(runner) and await self._claim(runner):
                 return await self._mint(runner)
             left = deadline - loop.time()
             if left <= 0:
-                return Delivery(NOT_YET)
+                return JitConfigResponse(NOT_YET)
             try:
                 async with asyncio.timeout(min(left, POLL_SECONDS)):
                     await mine.wait()
@@ -130,7 +130,7 @@ class WarmDelivery:
         await self._runners.change(runner.name, claim)
         return is_mine
 
-    async def _mint(self, runner: Runner) -> Delivery:
+    async def _mint(self, runner: Runner) -> JitConfigResponse:
         assert runner.assignment is not None
         profile = self._settings.profile(runner.profile)
         work_folder = "_work" if profile is None else profile.work_folder
@@ -148,7 +148,7 @@ class WarmDelivery:
             return await self._later(runner, str(error), wait)
         return await self._hand_over(runner, jit)
 
-    async def _hand_over(self, runner: Runner, jit: JitConfig) -> Delivery:
+    async def _hand_over(self, runner: Runner, jit: JitConfig) -> JitConfigResponse:
         now = self._clock.now()
 
         def minted(known: Runner) -> Runner:
@@ -160,9 +160,9 @@ class WarmDelivery:
         changed = await self._runners.change(runner.name, minted)
         if changed is None or changed.state is not RunnerState.NOT_ONLINE or changed.runner_id != jit.runner_id:
             await self._unregister(msgspec.structs.replace(runner, runner_id=jit.runner_id))
-            return Delivery(GONE)
+            return JitConfigResponse(GONE)
         log.info("warm runner %s got its configuration for %s", runner.name, runner.scope)
-        return Delivery(OK, jit.encoded)
+        return JitConfigResponse(OK, jit.encoded)
 
     async def _unregister(self, runner: Runner) -> None:
         """The reconciler tries again if GitHub fails now."""
@@ -178,19 +178,19 @@ class WarmDelivery:
 
     # Failures
 
-    async def _later(self, runner: Runner, why: str, wait_seconds: float) -> Delivery:
+    async def _later(self, runner: Runner, why: str, wait_seconds: float) -> JitConfigResponse:
         """Let the runner ask again, a few times; then it ends, and other launches of its kind wait."""
         changed = await self._runners.change(
             runner.name, lambda known: _with(known, minting_at=0) if known.state is RunnerState.ASSIGNED else known
         )
         log.warning("warm runner %s cannot be registered: %s", runner.name, why)
         if changed is None or changed.assignment is None or changed.assignment.mints < MAX_MINTS:
-            return Delivery(UNAVAILABLE)
+            return JitConfigResponse(UNAVAILABLE)
         reason = Reason("github_unavailable", why)
         await self._runners.close_gate(runner.scope, runner.profile, reason, self._clock.now(), wait_seconds)
         return await self._end(runner, why)
 
-    async def _reject(self, runner: Runner, error: GitHubRejected) -> Delivery:
+    async def _reject(self, runner: Runner, error: GitHubRejected) -> JitConfigResponse:
         until = after(self._clock.now(), REJECTED_SECONDS)
         blocked = str(Reason("rejected", str(error)))
         if runner.requested_job_id is not None:
@@ -200,14 +200,14 @@ class WarmDelivery:
             )
         return await self._end(runner, str(error))
 
-    async def _end(self, runner: Runner, why: str) -> Delivery:
+    async def _end(self, runner: Runner, why: str) -> JitConfigResponse:
         """The pod ends by itself; the reconciler settles the ticket then."""
         now = self._clock.now()
         await self._runners.change(
             runner.name,
             lambda known: known.to(RunnerState.TERMINATING, now, why) if known.state is RunnerState.ASSIGNED else known,
         )
-        return Delivery(GONE)
+        return JitConfigResponse(GONE)
 
 
 def hashed(token: str) -> str:

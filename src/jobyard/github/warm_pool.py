@@ -21,9 +21,9 @@ from jobyard.domain.runners.runner import Runner, RunnerState, is_overdue
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.github.clusters import Clusters
 from jobyard.github.errors import LaunchError, LaunchUnavailable
-from jobyard.github.intake import RunnerIntake
-from jobyard.github.launcher import Instance, Launcher, LaunchRequest, Phase, Trouble
-from jobyard.github.limits import Limits
+from jobyard.github.event_ingest import EventIngest
+from jobyard.github.launcher import Instance, Launcher, LaunchRequest, PendingCause, Phase
+from jobyard.github.limits import RunnerLimits
 from jobyard.github.slots import claimed_slots, slots_in_use
 from jobyard.github.tickets import ticket_of
 from jobyard.github.warm_delivery import hashed
@@ -46,16 +46,16 @@ class WarmPool:
     def __init__(
         self,
         settings: ManagerSettings,
-        intake: RunnerIntake,
+        ingest: EventIngest,
         launchers: Mapping[str, Launcher],
         clusters: Clusters,
         warm: WarmRunners,
-        limits: Limits,
+        limits: RunnerLimits,
         clock: Clock,
     ) -> None:
         self._settings = settings
-        self._runners = intake.runners
-        self._tickets = intake.tickets
+        self._runners = ingest.runners
+        self._tickets = ingest.tickets
         self._launchers = launchers
         self._clusters = clusters
         self._warm = warm
@@ -268,9 +268,9 @@ def _failure(instance: Instance, timeouts: RunnerTimeouts, now: Instant) -> str 
     if instance.phase is not Phase.PENDING:
         return None
     limits = {
-        Trouble.UNSCHEDULABLE: timeouts.unschedulable,
-        Trouble.IMAGE_ERROR: timeouts.image_error,
-        Trouble.INVALID: 0.0,
+        PendingCause.UNSCHEDULABLE: timeouts.unschedulable,
+        PendingCause.IMAGE_ERROR: timeouts.image_error,
+        PendingCause.INVALID: 0.0,
     }
     limit = timeouts.starting if instance.trouble is None else limits[instance.trouble]
     if now - instance.created_at < limit * 1000:

@@ -15,7 +15,7 @@ from jobyard.domain.runners.runner import Assignment, Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
 from jobyard.errors import LeaseLost
 from jobyard.github.errors import LaunchError
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.launcher import Instance, Launcher, Phase
 from jobyard.ports.clock import Clock
 
@@ -26,11 +26,11 @@ class WarmRunners:
     """What the executor of tickets does with warm runners. The pool starts them, and removes those that are unused."""
 
     def __init__(
-        self, settings: ManagerSettings, intake: RunnerIntake, launchers: Mapping[str, Launcher], clock: Clock
+        self, settings: ManagerSettings, ingest: EventIngest, launchers: Mapping[str, Launcher], clock: Clock
     ) -> None:
         self._settings = settings
-        self._runners = intake.runners
-        self._tickets = intake.tickets
+        self._runners = ingest.runners
+        self._tickets = ingest.tickets
         self._launchers = launchers
         self._clock = clock
         self.on_change: Callable[[], None] = lambda: None  # one was taken or removed

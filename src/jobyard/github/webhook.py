@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +13,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from jobyard.domain.instant import Instant, instant
-from jobyard.domain.runners.github_job import HELD_BACK, GitHubJob, GitHubJobState, JobEvent
-from jobyard.domain.text import without_nul
+from jobyard.domain.runners.github_job import HELD_BACK_STATUSES, GitHubJob, GitHubJobState, JobEvent
+from jobyard.domain.text import without_nul, without_surrogates
 
 MAX_BODY_BYTES = 25 << 20
 SIGNATURE_PREFIX = "sha256="
@@ -57,12 +58,22 @@ def payload_of(body: bytes, content_type: str) -> dict[str, Any]:
         except (ValueError, KeyError, UnicodeDecodeError) as error:
             raise BadDelivery("The form has no field named payload.") from error
     try:
-        payload = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        payload = _decoded(body)
+    except (ValueError, RecursionError) as error:
         raise BadDelivery(f"The payload is not JSON: {error}.") from error
     if not isinstance(payload, dict):
         raise BadDelivery("The payload is not a JSON object.")
     return payload
+
+
+def _decoded(body: bytes) -> Any:
+    """The value of a JSON text, also of one with half of a surrogate pair: a name must not cost the job its runner."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        if b"\\u" not in body:
+            raise
+        return json.loads(body)
 
 
 def job_event(payload: dict[str, Any], now: Instant) -> JobEvent | None:
@@ -100,7 +111,9 @@ def describe(
     if job_id is None:
         return None
     labels = found.get("labels")
-    runs = state_of(action or str(status), str(status)) in (GitHubJobState.IN_PROGRESS, GitHubJobState.COMPLETED)
+    has_runner = bool(_text(found.get("runner_name"))) or _integer(found.get("runner_id")) is not None
+    state = state_of(action or str(status), str(status))
+    runs = state in (GitHubJobState.IN_PROGRESS, GitHubJobState.COMPLETED)
     return GitHubJob(
         job_id=job_id,
         run_id=_integer(found.get("run_id")) or 0,
@@ -110,28 +123,35 @@ def describe(
         org_name=org_name,
         owner_is_user=owner_is_user,
         labels=tuple(filter(None, map(_text, labels[:MAX_LABELS]))) if isinstance(labels, list) else (),
-        state=state_of(action or str(status), str(status)),
+        state=state,
         url=_text(found.get("html_url")),
         # A queued event may name a runner too; only a running or ended job tells the truth about it.
         runner_name=(_text(found.get("runner_name")) or None) if runs else None,
         runner_id=_integer(found.get("runner_id")) if runs else None,
         conclusion=_text(found.get("conclusion")) or None,
         queued_at=_instant(found.get("created_at")),
+        # GitHub names the time of creation as the start of a job that no runner has.
+        started_at=_instant(found.get("started_at")) if runs and has_runner else 0,
+        completed_at=_instant(found.get("completed_at")) if state is GitHubJobState.COMPLETED else 0,
     )
 
 
 def state_of(action: str, status: str) -> GitHubJobState:
     """
     >>> [state_of(*words).value for words in (("queued", "waiting"), ("queued", "queued"), ("completed", "completed"))]
-    ['waiting', 'queued', 'completed']
+    ['held_back', 'queued', 'completed']
     """
     if action in ("in_progress", "completed"):
         return GitHubJobState(action)
-    return GitHubJobState.WAITING if action in HELD_BACK or status in HELD_BACK else GitHubJobState.QUEUED
+    return (
+        GitHubJobState.HELD_BACK
+        if action in HELD_BACK_STATUSES or status in HELD_BACK_STATUSES
+        else GitHubJobState.QUEUED
+    )
 
 
 def _text(value: Any) -> str:
-    return without_nul(value)[:MAX_TEXT] if isinstance(value, str) else ""
+    return without_nul(without_surrogates(value))[:MAX_TEXT] if isinstance(value, str) else ""
 
 
 def _integer(value: Any) -> int | None:

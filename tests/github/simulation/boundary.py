@@ -99,19 +99,23 @@ async def _run(function: Callable[..., Awaitable[T]], arguments: Any, named: Any
     return await function(*arguments, **named)
 
 
-class SimulatedStore:
-    """A store as a replica sees it. Virtual time stands still while a call is under way."""
+class RealTimeStore:
+    """A store for which virtual time stands still while a call is under way: its time-outs are of real time."""
 
-    def __init__(self, store: Store, boundary: Boundary, loop: VirtualLoop) -> None:
+    def __init__(self, store: Store, loop: VirtualLoop) -> None:
         self._store = store
-        self._boundary = boundary
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
         if not callable(found) or name.startswith("_"):
             return found
-        loop, boundary = self._loop, self._boundary
+        call = self._wrapped(found)
+        setattr(self, name, call)  # found without this method from now on
+        return call
+
+    def _wrapped(self, found: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        loop = self._loop
 
         async def in_real_time(*arguments: Any, **named: Any) -> Any:
             loop.calls_in_flight += 1
@@ -120,10 +124,22 @@ class SimulatedStore:
             finally:
                 loop.calls_in_flight -= 1
 
+        return in_real_time
+
+
+class SimulatedStore(RealTimeStore):
+    """A store as a replica sees it."""
+
+    def __init__(self, store: Store, boundary: Boundary, loop: VirtualLoop) -> None:
+        super().__init__(store, loop)
+        self._boundary = boundary
+
+    def _wrapped(self, found: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        in_real_time, boundary = super()._wrapped(found), self._boundary
+
         async def call(*arguments: Any, **named: Any) -> Any:
             return await boundary.call(in_real_time, *arguments, **named)
 
-        setattr(self, name, call)  # found without this method from now on
         return call
 
 

@@ -20,7 +20,7 @@ from jobyard.github.client import GitHubAccess, GitHubClient
 from jobyard.github.kubernetes.launcher import KubernetesLauncher
 from jobyard.github.manager import RunnerManager
 from jobyard.github.tickets import QUEUE
-from jobyard.github.warm_delivery import Delivery, WarmDelivery
+from jobyard.github.warm_delivery import JitConfigResponse, WarmDelivery
 from jobyard.github.webhook import is_signed, job_event, payload_of
 from jobyard.ports.executor import ChildEnds
 from jobyard.ports.store import Store
@@ -71,12 +71,12 @@ class Replica:
         self.manager = RunnerManager(
             self.store, settings, self.github, {"default": launcher}, worker_id=name, clock=clock
         )
-        self.warm = WarmDelivery(settings, self.manager.intake, self.github, clock)
+        self.warm = WarmDelivery(settings, self.manager.ingest, self.github, clock)
         self._clock = clock
         self._on_claimed = on_claimed
         self._leases: dict[LeaseKey, Lease] = {}
         self._wake = asyncio.Event()
-        self.manager.intake.on_received.append(lambda _: self._wake.set())
+        self.manager.ingest.on_received.append(lambda _: self._wake.set())
 
     @property
     def is_alive(self) -> bool:
@@ -120,17 +120,17 @@ class Replica:
         if headers["x-github-event"] == "workflow_job":
             event = job_event(payload_of(body, headers["content-type"]), await self.store.now())
             if event is not None:
-                await self.manager.intake.receive(event)
+                await self.manager.ingest.receive(event)
         return 200
 
-    async def configuration(self, name: str, token: str) -> Delivery:
+    async def configuration(self, name: str, token: str) -> JitConfigResponse:
         """A request of a warm runner, as the route of the server handles it."""
         made = owner.set(self)
         try:
             return await self._loop.create_task(self.warm.deliver(name, token))
         except asyncio.CancelledError:
             if not self.is_alive:
-                return Delivery(502)
+                return JitConfigResponse(502)
             raise
         finally:
             owner.reset(made)

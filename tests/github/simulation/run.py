@@ -96,6 +96,7 @@ def run_scenario(scenario: Scenario, engine: str, act: Act = World.run) -> list[
     with (
         tempfile.TemporaryDirectory() as folder,
         patch("jobyard.github.tickets.uuid7", made),
+        patch("jobyard.github.executor.uuid7", made),
         patch("jobyard.github.warm_pool.uuid7", made),
         # As often as real runners ask, most of the time of a run would be theirs.
         patch("jobyard.github.warm_delivery.POLL_SECONDS", POLL_SECONDS),

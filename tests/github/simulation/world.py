@@ -7,8 +7,9 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from tests.github.simulation.boundary import RealTimeStore
 from tests.github.simulation.replica import NAMESPACE, SECRET, Replica
 from tests.github.simulation.scenario import Crash, PlannedRun, Scenario
 from tests.github.simulation.virtual_loop import VirtualClock, VirtualLoop
@@ -47,7 +48,6 @@ class World:
         self, scenario: Scenario, open_store: Callable[[], Awaitable[Store]], store: Store, clock: VirtualClock
     ) -> None:
         self.scenario = scenario
-        self.store = store
         self._open_store = open_store
         self.clock = clock
         self.problems: list[str] = []
@@ -55,6 +55,7 @@ class World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
+        self.store = self._in_real_time(store)
         self.github = FakeGitHub(
             clock=clock.seconds,
             rng=random.Random(scenario.seed + 2),
@@ -165,6 +166,9 @@ class World:
             await asyncio.sleep(self._rng.uniform(0, RESTART_SECONDS))
         self._start_replica()
 
+    def _in_real_time(self, store: Store) -> Store:
+        return cast("Store", RealTimeStore(store, self._loop))
+
     async def _wipe(self, at: float) -> None:
         """The store loses everything, and the manager restarts."""
         await asyncio.sleep(at)
@@ -173,7 +177,7 @@ class World:
             replica.crash()
         await asyncio.sleep(1)  # longer than a slow request is under way
         self._loop.calls_in_flight += 1
-        self.store = await self._open_store()
+        self.store = self._in_real_time(await self._open_store())
         self._loop.calls_in_flight -= 1
         self._is_down = False
         self._start_replica()

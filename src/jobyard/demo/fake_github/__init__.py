@@ -8,7 +8,7 @@ By hand: `python -m jobyard.demo.fake_github --port 8123` prints its addresses. 
 
     curl $C/organizations -d '{"login": "acme"}'
     curl $C/repositories -d '{"owner": "acme", "name": "web"}'
-    curl $C/hooks -d '{"url": "http://127.0.0.1:8080/webhook", "secret": "s3cret"}'
+    curl $C/hooks -d '{"url": "http://127.0.0.1:8080/webhooks/github", "secret": "s3cret"}'
     curl $C/app                                    # App id, private key, and a token for /app calls
     curl $C/tokens -d '{"scopes": ["admin:org", "repo"]}'
     curl $C/runs -d '{"repository": "acme/web", "jobs": [{"labels": ["linux"], "duration": 5, "count": 3}]}'

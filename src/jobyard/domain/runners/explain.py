@@ -84,12 +84,14 @@ def waiting_reasons(
 
 def own_reason(job: GitHubJob, now: Instant) -> Reason | None:
     """A reason that concerns this job alone."""
-    if job.state is GitHubJobState.WAITING:
+    if job.state is GitHubJobState.HELD_BACK:
         return general_reason("held_back")
     if job.state is not GitHubJobState.QUEUED:
         return None
     if job.profile is None:
         return Reason("no_profile", f"No runner profile has all labels of the job: {', '.join(job.labels) or 'none'}.")
+    if job.in_doubt:
+        return general_reason("checking")
     return Reason.parse(job.blocked) if job.blocked and now < job.blocked_until else None
 
 
@@ -142,7 +144,7 @@ def place_reason(org: str, place: int, room: int | None) -> Reason:
 
 
 class Reach(NamedTuple):
-    """How many runners can run at the same time, whatever is queued."""
+    """How many runners the limits allow at the same time."""
 
     runners: int | None  # None: there is no limit
     sentence: str

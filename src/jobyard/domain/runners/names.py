@@ -28,12 +28,14 @@ def name_prefix(owner: str, ticket_id: str) -> str:
     return f"{PREFIX}-{slug(owner)}-{ticket_id.replace('-', '')[-16:]}-"
 
 
-def runner_name(owner: str, ticket_id: str, number: int) -> str:
+def runner_name(owner: str, ticket_id: str, unique: str) -> str:
     """
-    >>> len(runner_name("a" * 60, "0199a1b2-0000-7000-8000-00112233aabb", 9999)) <= MAX_NAME
+    >>> runner_name("Acme", "0199a1b2-0000-7000-8000-00112233aabb", "0199a1b2-0000-7000-8000-00445566ccdd")
+    'jy-acme-800000112233aabb-5566ccdd'
+    >>> len(runner_name("a" * 60, "0199a1b2-0000-7000-8000-00112233aabb", "5566ccdd")) <= MAX_NAME
     True
     """
-    return f"{name_prefix(owner, ticket_id)}{number}"
+    return f"{name_prefix(owner, ticket_id)}{unique[-8:]}"
 
 
 def warm_name(profile: str, unique: str) -> str:

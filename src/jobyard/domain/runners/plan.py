@@ -4,6 +4,9 @@ GitHub gives a runner to any job whose labels match, so a runner is not made for
 waiting tickets must be as many as the jobs that GitHub still has queued beyond the runners that are not yet busy:
 
     waiting tickets = max(0, queued jobs - spare runners - tickets that are being launched)
+
+How many of them are launched is decided elsewhere: max_total, the limits of organizations and profile.max_running are
+enforced by `LaunchGates.enter` in github/gates.py, with the values that github/limits.py reads.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     is_running: bool = False  # it was claimed: a runner is being launched, or exists
 
 
-class Plan(NamedTuple):
+class RunnerPlan(NamedTuple):
     add: tuple[GitHubJob, ...]  # one ticket because of each, in this order
     withdraw: tuple[str, ...]  # ids of waiting tickets
 
@@ -41,7 +44,9 @@ IN_FLIGHT_MS = 5_000
 Demand: TypeAlias = tuple[RunnerScope, str]
 
 
-def plan(github_jobs: Iterable[GitHubJob], runners: Iterable[Runner], tickets: Iterable[Ticket], now: Instant) -> Plan:
+def plan(
+    github_jobs: Iterable[GitHubJob], runners: Iterable[Runner], tickets: Iterable[Ticket], now: Instant
+) -> RunnerPlan:
     """Compare demand with supply; jobs that are blocked at `now` do not count.
 
     The three may have been read one after another, in this order, while things changed: a runner that a job names is
@@ -63,15 +68,35 @@ def plan(github_jobs: Iterable[GitHubJob], runners: Iterable[Runner], tickets: I
         needed = max(0, len(jobs) - spare[demand])
         withdraw += surplus(held, jobs, needed)
         add += missing(held, [job for job in jobs if now - job.ticketed_at >= IN_FLIGHT_MS], needed)
-    return Plan(tuple(sorted(add, key=lambda job: job.order)), tuple(sorted(withdraw)))
+    return RunnerPlan(tuple(sorted(add, key=lambda job: job.order)), tuple(sorted(withdraw)))
+
+
+def uncovered(
+    github_jobs: Iterable[GitHubJob], runners: Iterable[Runner], tickets: Iterable[Ticket], ticket: Ticket, now: Instant
+) -> GitHubJob | None:
+    """The oldest job of the ticket's demand that neither a runner nor another ticket is for, if there is one.
+
+    Several tickets may look at the same time, in several processes: each counts the others, so no two of them take one
+    job. When both step back, the next plan adds the ticket that is missing.
+    """
+    demand = (ticket.scope, ticket.profile)
+    others = [each for each in tickets if each.id != ticket.id and (each.scope, each.profile) == demand]
+    runners, github_jobs = [each for each in runners if _id(each) != ticket.id], list(github_jobs)
+    busy = {job.runner_name for job in github_jobs if job.state is GitHubJobState.IN_PROGRESS}
+    spare = spare_by_demand(runners, [each for each in others if each.is_running], busy)[demand]
+    taken = {runner.job_id for runner in runners} | {each.job_id for each in others if not each.is_running}
+    jobs = queued_by_demand((job for job in github_jobs if job.job_id not in taken), now).get(demand, [])
+    free = [job for job in jobs if now - job.ticketed_at >= IN_FLIGHT_MS]
+    return free[0] if len(free) > spare else None
 
 
 def queued_by_demand(github_jobs: Iterable[GitHubJob], now: Instant) -> dict[Demand, list[GitHubJob]]:
-    """The jobs that want a runner, oldest first."""
+    """The jobs that want a runner, oldest first. Whether one in doubt does, is not known yet."""
     found: dict[Demand, list[GitHubJob]] = defaultdict(list)
     for job in github_jobs:
         is_blocked = bool(job.blocked) and now < job.blocked_until
-        if job.state is GitHubJobState.QUEUED and job.profile is not None and not is_blocked:
+        is_wanted = job.state is GitHubJobState.QUEUED and not job.in_doubt
+        if is_wanted and job.profile is not None and not is_blocked:
             found[job.scope, job.profile].append(job)
     for jobs in found.values():
         jobs.sort(key=lambda job: job.order)

@@ -21,6 +21,7 @@ CODES = {
     "launch_failed": "the runner could not be launched",
     "runner_failed": "the last runner for it did not come online, or ended without a job",
     "starting": "a runner for it is starting",
+    "checking": "an event of it came late, so GitHub is asked whether it is still queued",
     "in_line": "other jobs of the organization go first",
     "no_manager": "no manager is running",
     "next": "nothing holds it back: it is launched next",

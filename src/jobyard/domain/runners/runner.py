@@ -49,7 +49,7 @@ UNCONFIRMED = frozenset({RunnerState.MINTING, RunnerState.MINTED, RunnerState.AS
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a warm runner is registered with, once it asks for its configuration."""
+    """What a warm runner is registered with when it requests its configuration."""
 
     group_id: int
     labels: tuple[str, ...]
@@ -75,6 +75,8 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uid: str = ""  # of the pod
     requested_job_id: int | None = None  # the oldest queued job when it was launched
     job_id: int | None = None  # the job that it runs, from in_progress
+    is_over: bool = False  # its end was told and counted; what is left of it is being removed
+    is_given_up: bool = False  # the cluster rejected it, so it never appears there
     is_annotated: bool = False  # its instance shows that job
     received_at: Instant = 0  # the webhook of the requested job
     planned_at: Instant = 0  # the ticket was claimed
@@ -107,7 +109,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def may_be_registered(self) -> bool:
-        """Whether its registration was requested and no response told of it: it may exist, or come to exist."""
+        """Whether its registration was requested and no response arrived: it may exist now or later."""
         return self.runner_id is None and self.assignment is not None and self.assignment.mints > 0
 
     def to(self, state: RunnerState, at: Instant, reason: str = "") -> Runner:

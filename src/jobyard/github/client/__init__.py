@@ -9,8 +9,8 @@ from jobyard.github.client.checks import CheckEndpoints
 from jobyard.github.client.connection import Connection
 from jobyard.github.client.deliveries import DeliveryEndpoints
 from jobyard.github.client.http import DEADLINE_SECONDS, Http
-from jobyard.github.client.jobs import JobEndpoints
-from jobyard.github.client.runners import RunnerEndpoints
+from jobyard.github.client.jobs import GitHubJobEndpoints
+from jobyard.github.client.runners import GitHubRunnerEndpoints
 
 if TYPE_CHECKING:
     import httpx2
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["GitHubAccess", "GitHubClient"]
 
 
-class GitHubClient(RunnerEndpoints, JobEndpoints, DeliveryEndpoints, CheckEndpoints):
+class GitHubClient(GitHubRunnerEndpoints, GitHubJobEndpoints, DeliveryEndpoints, CheckEndpoints):
     """Implements GitHubApi. `timeout`: seconds for one request; `transport` and `http`: for tests."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checks of the access: what is wrong, why, and what to do, in sentences for people."""
+"""Diagnoses of GitHub permissions, with remedies."""
 
 from __future__ import annotations
 

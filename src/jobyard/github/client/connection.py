@@ -8,7 +8,7 @@ from jobyard.domain.runners.github_job import RunnerScope
 from jobyard.github.client.access import GitHubAccess
 from jobyard.github.client.credentials import AppKey, Installation, PersonalToken
 from jobyard.github.client.http import Http, deadline
-from jobyard.github.client.session import Names, Session
+from jobyard.github.client.session import GitHubSession, Names
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -23,17 +23,17 @@ class Connection:
         access.validate()
         self.access = access
         self.http = http
-        self.root = Session(self.http, AppKey(access) if access.is_app else PersonalToken(access.token or ""))
+        self.root = GitHubSession(self.http, AppKey(access) if access.is_app else PersonalToken(access.token or ""))
         self.is_user: dict[str, bool] = {}  # owners whose kind is known
-        self._installations: dict[str, Session] = {}
+        self._installations: dict[str, GitHubSession] = {}
 
-    def session(self, owner: str) -> Session:
+    def session(self, owner: str) -> GitHubSession:
         """The session for what belongs to an organization or a user."""
         if not self.access.is_app:
             return self.root
         key = owner.casefold()
         if key not in self._installations:
-            self._installations[key] = Session(self.http, Installation(self.root, owner))
+            self._installations[key] = GitHubSession(self.http, Installation(self.root, owner))
         return self._installations[key]
 
     def listing(self, what: str) -> AbstractAsyncContextManager[None]:

@@ -12,7 +12,7 @@ from gidgethub.apps import get_jwt
 
 from jobyard.domain.instant import instant
 from jobyard.github.client.access import GitHubAccess
-from jobyard.github.client.session import Item, Session
+from jobyard.github.client.session import GitHubSession, Item
 from jobyard.github.errors import GitHubRateLimited, GitHubRejected, GitHubUnavailable
 
 JWT_SECONDS = 9 * 60  # GitHub accepts at most 10 minutes
@@ -60,7 +60,7 @@ class AppKey:
 class Installation:
     """The App in one account. Its tokens are valid for an hour, and are renewed before, once for all callers."""
 
-    def __init__(self, app: Session, owner: str) -> None:
+    def __init__(self, app: GitHubSession, owner: str) -> None:
         self.owner = owner
         self.is_user = False
         self.permissions: dict[str, Any] = {}

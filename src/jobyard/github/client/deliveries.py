@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from jobyard.domain.instant import Instant, instant
 from jobyard.github.api import HookDelivery
 from jobyard.github.client.connection import Endpoints, number, text
-from jobyard.github.client.session import PER_PAGE, Item, Names, Session
+from jobyard.github.client.session import PER_PAGE, GitHubSession, Item, Names
 from jobyard.github.errors import GitHubError
 
 APP_HOOK = "/app/hook/deliveries"
@@ -42,7 +42,7 @@ class DeliveryEndpoints(Endpoints):
 
 
 async def _deliveries(
-    session: Session, since: Instant, org: str | None, hook_id: int | None
+    session: GitHubSession, since: Instant, org: str | None, hook_id: int | None
 ) -> AsyncIterator[HookDelivery]:
     path, names = _hook(org, hook_id)
     async for page in session.pages(path + "{?per_page}", {**names, "per_page": PER_PAGE}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -17,11 +18,15 @@ from jobyard.errors import ConfigurationError
 from jobyard.github.client.access import GitHubAccess
 from jobyard.github.errors import GitHubUnavailable
 
+log = logging.getLogger("jobyard.github")
+
 DEADLINE_SECONDS = 15.0  # GitHub needs about 1 s to register a runner; answers after 10 s were never seen to succeed
 CONNECT_SECONDS = 5.0
 MAX_CONNECTIONS = 50  # GitHub allows 100 concurrent requests
 MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_REDIRECTS = 3
+# Events that seem older than that count as late, and GitHub is asked about each.
+WARN_SKEW_SECONDS = 10.0
 # An idle connection may be closed at the moment of its next use. Without a second try, a launch would wait 30 s for it.
 DISCONNECTED = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 KEEP_METHOD = (307, 308)
@@ -46,6 +51,7 @@ class Http:
         self.base_url = access.base_url
         self.deadline = deadline
         self.enterprise_version: str | None = None  # of GitHub Enterprise Server, from its responses
+        self._is_clock_off = False
         self.ahead_seconds = 0.0  # how far the clock of GitHub is ahead of the local one
         self._origin = origin(self.base_url)
         self._ca_file = access.ca_file
@@ -74,7 +80,7 @@ class Http:
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Send a request within the deadline. Raises GitHubUnavailable if there is no complete response."""
-        async with deadline(self.deadline, f"{method} {urlsplit(url).path}"):
+        async with deadline(self.deadline, f"{method} {urlsplit(url).path}", changes=method != "GET"):
             for _ in range(MAX_REDIRECTS):
                 if origin(url) != self._origin:
                     raise AssertionError("The credential is for another host.")
@@ -106,6 +112,10 @@ class Http:
         except (ValueError, TypeError):
             return
         self.ahead_seconds = ahead if abs(ahead) > 2.0 else 0.0  # the header has whole seconds
+        was_off, self._is_clock_off = self._is_clock_off, abs(ahead) > WARN_SKEW_SECONDS
+        if self._is_clock_off and not was_off:
+            side = "behind" if ahead > 0 else "ahead of"
+            log.warning("the clock of this machine is %.0f seconds %s GitHub's; correct it", abs(ahead), side)
 
     def _trusted(self) -> ssl.SSLContext | bool:
         if self._ca_file is None:
@@ -123,15 +133,14 @@ class Http:
 
 
 @asynccontextmanager
-async def deadline(seconds: float, what: str) -> AsyncIterator[None]:
-    """Raise GitHubUnavailable if the block takes longer."""
+async def deadline(seconds: float, what: str, *, changes: bool = False) -> AsyncIterator[None]:
+    """Raise GitHubUnavailable if the block takes longer. `changes`: it may have changed something by then."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise GitHubUnavailable(
-            f"GitHub did not answer within {seconds:g} seconds: {what}. The request may have taken effect."
-        ) from None
+        effect = " The request may have taken effect." if changes else ""
+        raise GitHubUnavailable(f"GitHub did not answer within {seconds:g} seconds: {what}.{effect}") from None
 
 
 async def read_bounded(response: httpx2.Response) -> bytes:

@@ -1,4 +1,4 @@
-"""Jobs of workflow runs, and where to look for those that wait."""
+"""Jobs of workflow runs, and lookup of queued jobs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("jobyard.github")
 # The numbers are how many runs of a repository are read: held back ones need no runner yet.
 UNFINISHED = {"requested": 50, "pending": 50, "waiting": 50, "queued": 200, "in_progress": 200}
 AT_ONCE = 5
-UNASSIGNED = (GitHubJobState.QUEUED, GitHubJobState.WAITING)
+UNASSIGNED = (GitHubJobState.QUEUED, GitHubJobState.HELD_BACK)
 
 
-class JobEndpoints(Endpoints):
+class GitHubJobEndpoints(Endpoints):
     async def job(self, repo: str, job_id: int) -> GitHubJob | None:
         found = await self._optional(repo, "/repos/{owner}/{repo}/actions/jobs/{id}", job_id)
         job = None if found is None else job_of(repo, found)
@@ -36,7 +36,14 @@ class JobEndpoints(Endpoints):
         run = await self._optional(repo, "/repos/{owner}/{repo}/actions/runs/{id}", job.run_id)
         if run is None:
             return job if is_completed else None
-        return of_run(self._of_owner(job, run), run)
+        return of_run(self._of_repository(job, run), run)
+
+    async def run_jobs(self, repo: str, run_id: int) -> list[GitHubJob] | None:
+        async with self._connection.listing(f"the jobs of run {run_id} of {repo}"):
+            run = await self._optional(repo, "/repos/{owner}/{repo}/actions/runs/{id}", run_id)
+            if run is None:
+                return None
+            return [of_run(job, run) for job in await self._jobs_of_run(repo, {**run, "id": run_id})]
 
     async def queued_jobs(self, repo: str) -> list[GitHubJob]:
         async with self._connection.listing(f"the queued jobs of {repo}"):
@@ -67,23 +74,29 @@ class JobEndpoints(Endpoints):
         return runs
 
     async def _waiting_jobs(self, repo: str, run: Item, slots: asyncio.Semaphore) -> list[GitHubJob]:
+        async with slots:
+            return [job for job in await self._jobs_of_run(repo, run) if job.state in UNASSIGNED]
+
+    async def _jobs_of_run(self, repo: str, run: Item) -> list[GitHubJob]:
         session = self._connection.session(repo.partition("/")[0])
         path = "/repos/{owner}/{repo}/actions/runs/{id}/jobs{?filter,per_page}"
         names = repository_names(repo, id=run["id"], filter="latest", per_page=PER_PAGE)
-        async with slots:
-            try:
-                found = [job_of(repo, item) async for item in session.items(path, names, "jobs")]
-            except GitHubRejected as error:
-                if error.status == 404:  # the run was deleted meanwhile
-                    return []
-                raise
-        return [self._of_owner(job, run) for job in found if job is not None and job.state in UNASSIGNED]
+        try:
+            found = [job_of(repo, item) async for item in session.items(path, names, "jobs")]
+        except GitHubRejected as error:
+            if error.status == 404:  # the run was deleted meanwhile
+                return []
+            raise
+        return [self._of_repository(job, run) for job in found if job is not None]
 
-    def _of_owner(self, job: GitHubJob, run: Item) -> GitHubJob:
-        """The job with the kind of its owner, which only the run tells; the kind never changes."""
+    def _of_repository(self, job: GitHubJob, run: Item) -> GitHubJob:
+        """The job with the kind of its owner, which never changes, and with GitHub's spelling of the repository."""
         is_user = text(dig(run, "repository", "owner", "type")) == "User"
         self._connection.is_user[job.org_name.casefold()] = is_user
-        return msgspec.structs.replace(job, owner_is_user=is_user)
+        name = text(dig(run, "repository", "full_name"))
+        if name.casefold() != job.repo_full_name.casefold():
+            name = job.repo_full_name  # it was renamed: the old name is as good
+        return msgspec.structs.replace(job, owner_is_user=is_user, repo_full_name=name, org_name=name.partition("/")[0])
 
     async def _optional(self, repo: str, path: str, item_id: int) -> Item | None:
         session = self._connection.session(repo.partition("/")[0])
@@ -106,13 +119,13 @@ def job_of(repo: str, item: Item) -> GitHubJob | None:
 def state_of(status: Any, conclusion: Any = None) -> GitHubJobState:
     """The state for GitHub's word; a job with an unknown one gets no runner yet.
 
-    >>> state_of("queued"), state_of("pending"), state_of(None, "cancelled")
-    (<GitHubJobState.QUEUED: 'queued'>, <GitHubJobState.WAITING: 'waiting'>, <GitHubJobState.COMPLETED: 'completed'>)
+    >>> [state_of(*words).value for words in (("queued",), ("pending",), (None, "cancelled"))]
+    ['queued', 'held_back', 'completed']
     """
     if status == "completed" or conclusion:
         return GitHubJobState.COMPLETED
     known = (GitHubJobState.QUEUED, GitHubJobState.IN_PROGRESS)
-    return next((state for state in known if state.value == status), GitHubJobState.WAITING)
+    return next((state for state in known if state.value == status), GitHubJobState.HELD_BACK)
 
 
 def of_run(job: GitHubJob, run: Item) -> GitHubJob:

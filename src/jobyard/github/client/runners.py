@@ -13,7 +13,7 @@ from jobyard.github.errors import GitHubRejected, GitHubUnavailable, RunnerNameT
 READS = 3  # of a list that changes while it is read
 
 
-class RunnerEndpoints(Endpoints):
+class GitHubRunnerEndpoints(Endpoints):
     async def generate_jitconfig(
         self, scope: RunnerScope, name: str, group_id: int, labels: Sequence[str], work_folder: str = "_work"
     ) -> JitConfig:

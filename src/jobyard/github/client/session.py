@@ -30,12 +30,12 @@ class Credential(Protocol):
         """The token to send. With `rejected`, another one than that if there can be one."""
 
 
-class Page(NamedTuple):
+class ItemPage(NamedTuple):
     items: list[Item]
     total_count: int | None
 
 
-class Session(gidgethub.abc.GitHubAPI):
+class GitHubSession(gidgethub.abc.GitHubAPI):
     """Paths are URI templates below the address of the API, filled in with `names`."""
 
     def __init__(self, http: Http, credential: Credential) -> None:
@@ -56,7 +56,7 @@ class Session(gidgethub.abc.GitHubAPI):
     async def send_item(self, method: str, path: str, names: Names | None = None, data: Any = b"") -> Item:
         return _item(method, self._url(path, names), await self.send(method, path, names, data))
 
-    async def pages(self, path: str, names: Names | None = None, key: str | None = None) -> AsyncIterator[Page]:
+    async def pages(self, path: str, names: Names | None = None, key: str | None = None) -> AsyncIterator[ItemPage]:
         """Read a list page by page. `key`: where the items are, if the response is an object."""
         url = self._url(path, names)
         seen: set[str] = set()
@@ -84,7 +84,7 @@ class Session(gidgethub.abc.GitHubAPI):
 
     async def _call(self, method: str, url: str, data: Any = b"") -> tuple[Any, str | None]:
         """One request and the one that repeats it with a new token, within the deadline."""
-        async with deadline(self.http.deadline, f"{method} {urlsplit(url).path}"):
+        async with deadline(self.http.deadline, f"{method} {urlsplit(url).path}", changes=method != "GET"):
             token = await self.credential.token()
             try:
                 return await self._send(method, url, data, token)
@@ -157,9 +157,9 @@ def _item(method: str, url: str, data: Any) -> Item:
     return data
 
 
-def _page(url: str, data: Any, key: str | None) -> Page:
+def _page(url: str, data: Any, key: str | None) -> ItemPage:
     total = data.get("total_count") if isinstance(data, dict) else None
     found = data.get(key) if isinstance(data, dict) and key else data
     if not isinstance(found, list):
         raise unavailable("GET", url, "the response is not a list")
-    return Page([item for item in found if isinstance(item, dict)], total if isinstance(total, int) else None)
+    return ItemPage([item for item in found if isinstance(item, dict)], total if isinstance(total, int) else None)

@@ -138,7 +138,7 @@ class KubernetesLauncher:
         try:
             await self._api.patch("secrets", namespace, pod["metadata"]["name"], owner_reference(pod))
         except KubernetesError as error:  # the sweep does it later
-            log.warning("Cannot set the owner of secret %s: %s", pod["metadata"]["name"], error)
+            log.warning("cannot set the owner of secret %s: %s", pod["metadata"]["name"], error)
 
     def _is_own(self, found: Object) -> bool:
         return labels.owner_labels(self._instance).items() <= (found["metadata"].get("labels") or {}).items()
@@ -175,7 +175,7 @@ class KubernetesLauncher:
         try:
             uid = await self._own_uid("secrets", namespace, name)
         except KubernetesError as error:
-            log.warning("Cannot read the secret %s, which is left to the next sweep: %s", name, error)
+            log.warning("cannot read the secret %s, which is left to the next sweep: %s", name, error)
             return
         if uid is not None:
             await self._try_delete("secrets", namespace, name, uid)
@@ -200,7 +200,7 @@ class KubernetesLauncher:
                 await self._api.patch("pods", namespace, instance.name, changes)
             except KubernetesError as error:
                 if error.status not in {NOT_FOUND, CONFLICT}:
-                    log.warning("Cannot annotate the pod %s: %s", instance.name, error)
+                    log.warning("cannot annotate the pod %s: %s", instance.name, error)
             else:
                 return True
         return False
@@ -214,7 +214,7 @@ class KubernetesLauncher:
                 for secret in (await self._api.list("secrets", namespace, self._selector)).items:
                     count += await self._sweep_secret(namespace, secret)
             except KubernetesError as error:
-                log.warning("Cannot sweep the secrets of namespace %s: %s", namespace, error)
+                log.warning("cannot sweep the secrets of namespace %s: %s", namespace, error)
         return count
 
     async def _sweep_secret(self, namespace: str, secret: Object) -> bool:
@@ -262,7 +262,7 @@ class KubernetesLauncher:
             await self._api.delete(resource, namespace, name, uid=uid)
         except KubernetesError as error:
             if error.status not in {NOT_FOUND, CONFLICT}:
-                log.warning("Cannot delete %s %s, which is left to the next sweep: %s", resource, name, error)
+                log.warning("cannot delete %s %s, which is left to the next sweep: %s", resource, name, error)
             return False
         return True
 

@@ -8,7 +8,7 @@ from typing import Any
 from jobyard.domain.instant import Instant, instant
 from jobyard.github.kubernetes import labels
 from jobyard.github.kubernetes.api import Object
-from jobyard.github.launcher import Instance, Phase, Trouble
+from jobyard.github.launcher import Instance, PendingCause, Phase
 
 RUNNER = "runner"  # the name of the runner's container
 
@@ -113,19 +113,19 @@ def _disruption(status: Object) -> str:
     return ""
 
 
-def _trouble(status: Object) -> tuple[Trouble | None, str]:
+def _trouble(status: Object) -> tuple[PendingCause | None, str]:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Trouble.UNSCHEDULABLE, _line(scheduled.get("reason"), scheduled.get("message"))
+        return PendingCause.UNSCHEDULABLE, _line(scheduled.get("reason"), scheduled.get("message"))
     other = ""
     for each in _containers(status):
         waiting = _mapping(_mapping(each, "state"), "waiting")
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         text = _line(f"container {each.get('name')}: {reason}", message)
         if reason in FINAL_ERRORS and NOT_SYNCED not in message:
-            return Trouble.INVALID, text
+            return PendingCause.INVALID, text
         if reason in IMAGE_ERRORS:
-            return Trouble.IMAGE_ERROR, text
+            return PendingCause.IMAGE_ERROR, text
         if reason not in {"", "PodInitializing", "ContainerCreating"}:
             other = other or text
     return None, other or _disruption(status)

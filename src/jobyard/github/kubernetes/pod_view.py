@@ -253,7 +253,7 @@ class PodView:
         try:
             self._on_change(instance)
         except Exception:
-            log.exception("Cannot report the change of runner %s", instance.name)
+            log.exception("cannot report the change of runner %s", instance.name)
 
     async def _get(self, name: str) -> Object | None:
         try:

@@ -89,7 +89,7 @@ class ProcessLauncher:
             found = {name: self._look(name) for name in sorted(names | self._launches.keys())}
         except OSError as error:
             if self._instances is not None:
-                log.warning("Cannot read %s: %s", self._folder, error)
+                log.warning("cannot read %s: %s", self._folder, error)
             self._instances = None
             return
         before, self._instances = self._instances or {}, {name: each for name, each in found.items() if each}
@@ -167,7 +167,7 @@ class ProcessLauncher:
         try:
             self._on_change(instance)
         except Exception:
-            log.exception("Cannot report the change of runner %s", instance.name)
+            log.exception("cannot report the change of runner %s", instance.name)
 
     # Launch
 
@@ -283,7 +283,7 @@ class ProcessLauncher:
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.warning("Cannot remove %s: %s", folder.path, error)
+            log.warning("cannot remove %s: %s", folder.path, error)
             await asyncio.sleep(10 * OBSERVE_SECONDS)  # then the observer begins again
         if self._observer is not None:
             self._observe()
