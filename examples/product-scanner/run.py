@@ -147,7 +147,7 @@ def announce(settings: Settings, console: Console, shop: str, url: str, token: s
         console.print(f"The pages of {', '.join(fetched)} are fetched as HTML.")
     console.print(f"The sites {', '.join(site for site in SITES if site not in RENDERED)} have a JSON API.")
     console.print(f"{len(PLATFORMS)} workers start, one for each platform. In another terminal you can use:")
-    console.print(f"  export API_URL={url} JOBYARD_TOKEN={token}", markup=False)
+    console.print(f"  export JOBYARD_SERVER={url} JOBYARD_TOKEN={token}", markup=False)
 
 
 async def workers_ready(operations: RemoteOperations, processes: Processes, stop: asyncio.Event) -> bool:

@@ -7,7 +7,7 @@ from tests.workflows.conftest import World
 from jobyard import State, WorkflowContext
 from jobyard.domain.job import Job
 from jobyard.errors import ChildFailed
-from jobyard.operations.workflow_audit import LeftBehind, WaitsForEnded, audit_workflows, repair_workflows
+from jobyard.operations.workflow_audit import OrphanedChild, WaitsForEnded, audit_workflows, repair_workflows
 from jobyard.ports.admin_store import Action, Filter
 
 
@@ -81,7 +81,7 @@ async def test_a_job_that_was_left_behind_is_found_and_cancelled(world: World) -
     await lose_ends(world)
     faults = await repair_workflows(world.store)
     assert len(faults) == 2
-    assert all(str(LeftBehind(job.id, handle.id)) in faults for job in await children(world))
+    assert all(str(OrphanedChild(job.id, handle.id)) in faults for job in await children(world))
     assert {job.state for job in await children(world)} == {State.CANCELLED}
     assert await audit_workflows(world.store) == []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from tests.support import eventually
 from tests.workflows.conftest import World
 
-from jobyard import QueueSettings, State, WorkflowContext
+from jobyard import JobHandle, Jobyard, QueueSettings, State, WorkflowContext
 from jobyard.domain.instant import as_instant
 from jobyard.domain.job import Job, NewJob
 from jobyard.errors import ChildFailed, JobCancelled, JobFailed
@@ -142,6 +144,33 @@ async def test_map_yields_results_as_they_come(world: World) -> None:
     assert await world.result(await flow.enqueue()) == ["A", "B", "C"]
 
 
+async def test_the_items_of_a_map_may_be_a_generator() -> None:
+    yard, is_left = Jobyard("memory://"), asyncio.Event()
+    started: list[str] = []
+
+    @yard.job
+    async def pack(item: str) -> str:
+        started.append(item)
+        await is_left.wait()
+        return item.upper()
+
+    @yard.workflow(max_attempts=1)
+    async def flow(ctx: WorkflowContext) -> list[str]:
+        return await ctx.map(pack.call, (letter for letter in "abc"))
+
+    async with yard, yard.worker(concurrency=4):
+        job = await flow.enqueue()
+        # The function waits without a slot, and begins again when its children have ended.
+        await eventually(lambda: len(started) == 3)
+        await eventually(lambda: is_pending(job))
+        is_left.set()
+        assert await job.result(timeout=20) == ["A", "B", "C"]
+
+
+async def is_pending(job: JobHandle[Any]) -> bool:
+    return (await job.info()).state == State.PENDING
+
+
 async def test_an_empty_map_ends_at_once(world: World) -> None:
     @world.yard.job
     async def pack(item: str) -> str:
@@ -257,19 +286,6 @@ async def test_children_of_a_workflow_that_was_ended_from_outside_are_cancelled(
     assert {job.state for job in await jobs_of(world, "work")} == {State.CANCELLED}
 
 
-async def test_a_recursion_is_stopped(world: World) -> None:
-    @world.yard.workflow(max_attempts=1)
-    async def again(ctx: WorkflowContext) -> None:
-        world.note("run")
-        await ctx.run(again.call())
-
-    handle = await again.enqueue()
-    with pytest.raises(JobFailed):
-        await world.result(handle)
-    deepest = [job for job in await jobs_of(world, "again") if "32 workflows" in (job.reason or "")]
-    assert len(deepest) >= 1
-
-
 async def test_a_child_is_not_run_twice_when_its_insert_was_not_acknowledged(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,3 +331,49 @@ async def test_children_are_known_from_the_history(world: World) -> None:
     await world.result(handle)
     known = {job_id for children in await load_children(world.store, handle.id) for job_id in children.ids}
     assert known == {job.id for job in await jobs_of(world, "work")}
+
+
+async def test_a_result_of_a_child_that_is_too_large_is_refused_with_the_remedy(world: World) -> None:
+    @world.yard.job(max_attempts=1)
+    async def fetch(size: int) -> str:
+        return "x" * size
+
+    @world.yard.workflow
+    async def one(ctx: WorkflowContext) -> int:
+        return len(await ctx.run(fetch.call(300_000)))
+
+    @world.yard.workflow
+    async def many(ctx: WorkflowContext) -> int:
+        return len(await ctx.map(fetch.call, [1, 300_000]))
+
+    @world.yard.workflow
+    async def collecting(ctx: WorkflowContext) -> list[str]:
+        found = await ctx.map(fetch.call, [1, 300_000], on_error="collect")
+        return [type(each).__name__ for each in found]
+
+    remedy = r"is 300,002 bytes of JSON; the limit within a workflow is 262,144\. Store large data elsewhere"
+    for flow in (one, many):
+        with pytest.raises(JobFailed, match=remedy):
+            await world.result(await flow.enqueue())
+    assert await world.result(await collecting.enqueue()) == ["str", "ChildFailed"]
+    assert len(await world.result(await fetch.enqueue(300_000))) == 300_000  # of an ordinary job it is allowed
+
+
+async def test_a_result_of_a_workflow_that_is_too_large_is_refused_with_the_remedy(world: World) -> None:
+    @world.yard.workflow
+    async def flow(ctx: WorkflowContext) -> str:
+        return "x" * 300_000
+
+    with pytest.raises(JobFailed, match=r"result of flow is 300,002 bytes of JSON; the limit is 262,144\. Store large"):
+        await world.result(await flow.enqueue())
+
+
+async def test_a_workflow_that_starts_itself_ends_with_the_limit_and_the_cure(world: World) -> None:
+    @world.yard.workflow(max_attempts=1)
+    async def flow(ctx: WorkflowContext, level: int = 0) -> None:
+        world.note("level")
+        await ctx.run(flow.call(level + 1))
+
+    with pytest.raises(JobFailed, match=r"at most 32 levels deep.* Use a loop, or ctx\.continue_as_new"):
+        await world.result(await flow.enqueue())
+    assert len(await jobs_of(world, "flow")) == 33

@@ -270,7 +270,7 @@ async def test_many_steps_are_reported_up_to_a_limit(world: World) -> None:
     assert len(job.steps) == 201
     assert [each.status for each in job.steps if each.name == "bad"] == ["failed"]
     assert job.progress is not None
-    assert (job.progress.percent, job.progress.data["finished"]) == (100, 301)
+    assert (job.progress.percent, job.progress.data["finished"]) == (99.7, 300)
     assert sum(world.ledger.values()) == 303
 
 
@@ -319,3 +319,13 @@ async def test_bad_params_are_refused_by_name_and_without_values(world: World) -
     problems = [caught.value, *caught.value.others]
     assert [error.option for error in problems] == ["params/limit", "params/secret"]
     assert "hunter" not in "".join(map(str, problems))
+
+
+async def test_an_output_that_is_too_large_names_the_workflow(world: World) -> None:
+    @world.yard.job
+    async def fetch(n: int) -> str:
+        return str(n) * 100_000
+
+    items = step("all", "fetch", for_each=[1, 2, 3], input={"n": "${item}"})
+    with pytest.raises(JobFailed, match=r"output of workflow flow is 300,010 bytes of JSON; the limit is 262,144\."):
+        await run(world, [items], output="${steps.all.output}")

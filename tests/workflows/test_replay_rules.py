@@ -14,7 +14,7 @@ from tests.workflows.conftest import World
 from jobyard import Jobyard, State, WorkflowContext
 from jobyard.domain.lease import Lease
 from jobyard.errors import JobCancelled, JobFailed
-from jobyard.executors.workflow.records import Record, entry_of
+from jobyard.executors.workflow.records import WorkflowRecord, entry_of
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.workflow_store import Checkpoint
 from jobyard.testing.kit import drain
@@ -37,7 +37,7 @@ async def test_a_step_whose_result_is_stored_already_returns_the_stored_one(
     monkeypatch.setattr(world.store, "exchange", remembering)
 
     async def charge() -> str:
-        first = Record(kind="step", name="charge", result=msgspec.Raw(b'"first"'))
+        first = WorkflowRecord(kind="step", name="charge", result=msgspec.Raw(b'"first"'))
         entries = (entry_of("charge#1", first),)
         await world.store.checkpoint([Checkpoint(key=leases[-1].key, entries=entries)])
         return "second"

@@ -453,3 +453,27 @@ async def test_a_begun_workflow_cannot_be_deleted(world: World) -> None:
     with pytest.raises(NotPossible):
         await handle.delete()
     assert (await world.store.change(Action.DELETE, [handle.id])).unchanged == (handle.id,)
+
+
+async def test_the_traceback_of_a_workflow_has_only_frames_of_the_application(world: World) -> None:
+    def charge() -> None:
+        raise ValueError("declined")
+
+    @world.yard.workflow(max_attempts=1)
+    async def flow(ctx: WorkflowContext, catches: bool) -> None:
+        try:
+            await ctx.step(charge, retry=0)
+        except StepFailed as error:
+            if catches:
+                raise KeyError("card") from error
+            raise
+
+    for catches in (False, True):
+        handle = await flow.enqueue(catches)
+        with pytest.raises(JobFailed):
+            await world.result(handle)
+        trace = (await handle.info()).errors[-1].traceback
+        assert trace is not None
+        assert "in flow" in trace
+        assert "declined" in trace
+        assert "/jobyard/executors/" not in trace

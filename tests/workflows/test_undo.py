@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.workflows.conftest import World
 
@@ -202,3 +204,20 @@ async def test_a_failed_workflow_is_deleted_after_its_children_are_cancelled(wor
     assert await audit_workflows(world.store) == []
     await world.drain()
     assert world.ledger["child"] == 0
+
+
+async def test_a_timed_out_attempt_is_repeated_and_the_last_one_is_undone(world: World) -> None:
+    async def hang() -> None:
+        world.note("hang")
+        await asyncio.Event().wait()
+
+    @world.yard.workflow(timeout=0.05, max_attempts=2, backoff=0)
+    async def order(ctx: WorkflowContext) -> None:
+        await ctx.compensate(world.note, "undo")
+        await ctx.step(hang)
+
+    handle = await order.enqueue()
+    await world.drain()
+    job = await handle.info()
+    assert (job.state, job.attempt, job.reason) == (State.TIMEOUT, 2, "worked longer than 0.05 s")
+    assert world.order == ["hang", "hang", "undo"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from tests.workflows.conftest import World
 
 from jobyard import QueueSettings, State, WorkflowContext
-from jobyard.errors import JobFailed, SignalTimeout
+from jobyard.errors import BadOption, JobFailed, SignalTimeout
 
 DAY = 86_400_000
 
@@ -170,6 +171,37 @@ async def test_a_sleep_with_hold_keeps_the_slot(world: World) -> None:
     assert await handle.result(timeout=0) == "held"
 
 
+@pytest.mark.parametrize("hold", [True, False])
+async def test_a_sleep_with_hold_lets_no_other_job_of_its_platform_run(world: World, hold: bool) -> None:
+    await world.store.configure("ably", QueueSettings(max_running=1))
+
+    @world.yard.workflow(queue="ably")
+    async def flow(ctx: WorkflowContext) -> None:
+        await ctx.step(world.note, "before")
+        await ctx.sleep(0.05, hold=hold)
+        await ctx.step(world.note, "after")
+
+    @world.yard.job(queue="ably")
+    async def other() -> None:
+        world.note("other")
+
+    await flow.enqueue()
+    await other.enqueue()
+    await world.drain(with_delayed=not hold)
+    assert world.order == (["before", "after", "other"] if hold else ["before", "other", "after"])
+
+
+@pytest.mark.parametrize("options", [{"minutes": -1}, {"days": 1e9}, {"hours": math.nan}, {"days": math.inf}])
+async def test_a_sleep_that_no_clock_can_end_is_refused(world: World, options: dict[str, float]) -> None:
+    @world.yard.workflow
+    async def flow(ctx: WorkflowContext) -> str:
+        with pytest.raises(BadOption, match="sleep must be from 0 to"):
+            await ctx.sleep(**options)  # type: ignore[arg-type]  # mypy: `hold` is a bool
+        return "refused"
+
+    assert await world.result(await flow.enqueue()) == "refused"
+
+
 async def test_waiting_is_not_an_attempt_and_no_death(world: World) -> None:
     @world.yard.workflow(max_attempts=1)
     async def flow(ctx: WorkflowContext) -> int:
@@ -182,7 +214,7 @@ async def test_waiting_is_not_an_attempt_and_no_death(world: World) -> None:
     assert (await handle.info()).deaths == 0
 
 
-async def test_an_outcome_is_refused_with_the_cure(world: World) -> None:
+async def test_an_outcome_is_refused_with_the_remedy(world: World) -> None:
     from jobyard import Snooze  # noqa: PLC0415
 
     @world.yard.workflow

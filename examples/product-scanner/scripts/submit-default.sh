@@ -1,3 +1,3 @@
 #!/bin/sh
-# Writes a report of all findings so far. API_URL, JOBYARD_TOKEN, PRIORITY: see submit.sh.
+# Writes a report of all findings so far. JOBYARD_SERVER, JOBYARD_TOKEN, PRIORITY: see submit.sh.
 exec "$(dirname "$0")/submit.sh" price_report

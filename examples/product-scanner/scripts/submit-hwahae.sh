@@ -1,3 +1,3 @@
 #!/bin/sh
-# Scans one page of the listing of hwahae: submit-hwahae.sh [PAGE]. API_URL, JOBYARD_TOKEN, PRIORITY: see submit.sh.
+# Scans one page of the listing of hwahae: submit-hwahae.sh [PAGE]. JOBYARD_SERVER, JOBYARD_TOKEN, PRIORITY: see submit.sh.
 exec "$(dirname "$0")/submit.sh" scan_platform "{\"platform\": \"hwahae\", \"page\": ${1:-1}}"

@@ -32,7 +32,7 @@ class StepBox(NamedTuple):
     height: float
 
 
-class Line(NamedTuple):
+class Edge(NamedTuple):
     """From one step to another that needs it; it is horizontal at each point."""
 
     start: str
@@ -42,7 +42,7 @@ class Line(NamedTuple):
 
 class Layout(NamedTuple):
     boxes: Mapping[str, StepBox]
-    lines: Sequence[Line]
+    lines: Sequence[Edge]
     width: float
     height: float
 
@@ -75,7 +75,7 @@ def layout(needs: Mapping[str, Sequence[str]], sizes: Mapping[str, Size]) -> Lay
         for node in nodes
         if node.step is not None
     }
-    lines = [Line(start, end, _points(chain)) for (start, end), chain in chains.items()]
+    lines = [Edge(start, end, _points(chain)) for (start, end), chain in chains.items()]
     return Layout(
         {step: boxes[step] for step in needs},
         lines,
@@ -85,7 +85,7 @@ def layout(needs: Mapping[str, Sequence[str]], sizes: Mapping[str, Size]) -> Lay
 
 
 def _without_redundant(needs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Needs without those that another need includes: their lines would say nothing new.
+    """Needs without those that another need implies: their edges would be redundant.
 
     >>> _without_redundant({"a": [], "b": ["a"], "c": ["a", "b"]})
     {'a': [], 'b': ['a'], 'c': ['b']}

@@ -12,6 +12,7 @@ ICONS = {
     "completed": "M7.5 9.2l2.4 2.4l4.6 -5",
     "failed": "M8.3 6.3l5.4 5.4m0 -5.4l-5.4 5.4",
     "skipped": "M7.8 9h6.4",
+    "interrupted": "M11 6v3.4m0 2.2v.01",
 }
 
 
@@ -40,6 +41,7 @@ _LIGHT = _Theme(
         "completed": ("#1a7f37", "#dafbe1"),
         "failed": ("#cf222e", "#ffebe9"),
         "skipped": ("#59636e", "#e6eaef"),
+        "interrupted": ("#9a6700", "#fff8c5"),
     },
 )
 _DARK = _Theme(
@@ -56,6 +58,7 @@ _DARK = _Theme(
         "completed": ("#3fb950", "#12301f"),
         "failed": ("#f85149", "#3a1a1d"),
         "skipped": ("#9198a1", "#262c36"),
+        "interrupted": ("#d29922", "#2f2614"),
     },
 )
 _SHAPES = {

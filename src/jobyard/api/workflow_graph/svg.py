@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from jobyard.api.workflow_graph.layout import Layout, Line, Size, StepBox, layout
+from jobyard.api.workflow_graph.layout import Edge, Layout, Size, StepBox, layout
 from jobyard.api.workflow_graph.style import ICONS, STYLE
-from jobyard.api.workflow_graph.text import Face, escaped, fitted, text_width
+from jobyard.api.workflow_graph.text import TextStyle, escaped, fitted, text_width
 from jobyard.domain.text import counted
 from jobyard.domain.workflow_files.definition import StepDefinition, WorkflowDefinition
 from jobyard.domain.workflow_files.nodes import as_text
@@ -28,7 +28,7 @@ ARROW = 8.0
 STACK = 5.0  # how far the cards behind a step with items stand out
 
 
-class _Pill(NamedTuple):
+class _Badge(NamedTuple):
     text: str
     style: str
     icon: str = ""
@@ -42,8 +42,8 @@ def render_graph(definition: WorkflowDefinition, states: Mapping[str, StepState]
     """An SVG document; with states, each step shows its own."""
     main = _Lane(definition.steps, states)
     cleanup = _Lane(definition.on_failure, states)
-    name, version = fitted(definition.id, 480.0, 16, Face.BOLD), f"version {definition.version}"
-    title_width = text_width(name, 16, Face.BOLD) + 12 + text_width(version, 12)
+    name, version = fitted(definition.id, 480.0, 16, TextStyle.BOLD), f"version {definition.version}"
+    title_width = text_width(name, 16, TextStyle.BOLD) + 12 + text_width(version, 12)
     lane_width = cleanup.width + 2 * LANE_PADDING if definition.on_failure else 0.0
     width = 2 * MARGIN + max(main.width, lane_width, title_width)
     top = MARGIN + TITLE_HEIGHT
@@ -88,8 +88,8 @@ class _Lane:
     def _size(self, step: StepDefinition) -> Size:
         pills = self._pills[step.id]
         widths = (
-            text_width(step.id, NAME_SIZE, Face.BOLD),
-            text_width(step.kind, KIND_SIZE, Face.CODE),
+            text_width(step.id, NAME_SIZE, TextStyle.BOLD),
+            text_width(step.kind, KIND_SIZE, TextStyle.CODE),
             sum(pill.width for pill in pills) + PILL_GAP * (len(pills) - 1),
         )
         width = min(MAX_WIDTH, max(MIN_WIDTH, 2 * PADDING + max(widths)))
@@ -115,8 +115,8 @@ class _Lane:
                 )
         yield f'<rect class="card" width="{box.width:.1f}" height="{box.height:.1f}" rx="9"/>'
         room = box.width - 2 * PADDING
-        name = fitted(step.id, room, NAME_SIZE, Face.BOLD)
-        kind = fitted(step.kind, room, KIND_SIZE, Face.CODE)
+        name = fitted(step.id, room, NAME_SIZE, TextStyle.BOLD)
+        kind = fitted(step.kind, room, KIND_SIZE, TextStyle.CODE)
         yield f'<text class="ink" x="{PADDING:g}" y="23" font-size="14" font-weight="600">{escaped(name)}</text>'
         yield f'<text class="soft code" x="{PADDING:g}" y="41" font-size="12">{escaped(kind)}</text>'
         x = PADDING
@@ -126,17 +126,17 @@ class _Lane:
         yield "</g>"
 
 
-def _pills(step: StepDefinition, states: Mapping[str, StepState] | None) -> Iterator[_Pill]:
+def _pills(step: StepDefinition, states: Mapping[str, StepState] | None) -> Iterator[_Badge]:
     if states is not None:
         status = str(states[step.id].status)
-        yield _Pill(status, "state", status)
+        yield _Badge(status, "state", status)
     if step.for_each is not None:
-        yield _Pill(f"for each, {step.at_most} at a time", "note")
+        yield _Badge(f"for each, {step.at_most} at a time", "note")
     if step.when is not None and states is None:
-        yield _Pill("when", "note")
+        yield _Badge("when", "note")
 
 
-def _pill(pill: _Pill, x: float, y: float) -> Iterator[str]:
+def _pill(pill: _Badge, x: float, y: float) -> Iterator[str]:
     yield f'<g class="pill {pill.style}" transform="translate({x:.1f} {y:g})">'
     yield f'<rect width="{pill.width:.1f}" height="{PILL_HEIGHT:g}" rx="9"/>'
     if pill.icon:
@@ -146,7 +146,7 @@ def _pill(pill: _Pill, x: float, y: float) -> Iterator[str]:
     yield "</g>"
 
 
-def _line(line: Line, states: Mapping[str, StepState] | None) -> Iterator[str]:
+def _line(line: Edge, states: Mapping[str, StepState] | None) -> Iterator[str]:
     """A curve that is horizontal at each of its points, and an arrow at its end."""
     (x, y), *passed, (end_x, end_y) = line.points
     path = [f"M{x:.1f} {y:.1f}"]

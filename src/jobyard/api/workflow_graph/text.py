@@ -14,15 +14,15 @@ _NARROW = frozenset("ijltfI.,:;'|!()[]{}- ")
 _WIDE = frozenset("mwMW@%")
 
 
-class Face(Enum):
+class TextStyle(Enum):
     PLAIN = "plain"
     BOLD = "bold"
     CODE = "code"
 
 
-def text_width(text: str, size: float, face: Face = Face.PLAIN) -> float:
-    em = sum(map(_monospace if face is Face.CODE else _proportional, text))
-    return size * em * (1.12 if face is Face.BOLD else 1.0)
+def text_width(text: str, size: float, face: TextStyle = TextStyle.PLAIN) -> float:
+    em = sum(map(_monospace if face is TextStyle.CODE else _proportional, text))
+    return size * em * (1.12 if face is TextStyle.BOLD else 1.0)
 
 
 def _proportional(character: str) -> float:
@@ -43,7 +43,7 @@ def _is_wide(character: str) -> bool:
     return unicodedata.east_asian_width(character) in "WF"
 
 
-def fitted(text: str, width: float, size: float, face: Face = Face.PLAIN) -> str:
+def fitted(text: str, width: float, size: float, face: TextStyle = TextStyle.PLAIN) -> str:
     """The text, cut with … if it is wider.
 
     >>> fitted("scan_product", 1000, 12), fitted("scan_product", 50, 12)

@@ -15,7 +15,7 @@ from jobyard.domain.options import shown
 from jobyard.domain.workflow_files.nodes import (
     AllOf,
     AnyOf,
-    Comparison,
+    Compare,
     Constant,
     Exists,
     Expression,
@@ -106,7 +106,7 @@ def _boolean(expression: Expression, scope: ReferenceScope) -> bool:
             return not _boolean(operand, scope)
         case Exists(reference):
             return _lookup(reference, scope) is not MISSING
-        case Comparison(left, operator, right):
+        case Compare(left, operator, right):
             return _compare(expression, _value(left, scope), operator, _value(right, scope))
         case _:
             value = evaluate_operand(expression, scope)
@@ -119,7 +119,7 @@ def _value(expression: Expression, scope: ReferenceScope) -> Any:
     return evaluate_operand(expression, scope) if isinstance(expression, Operand) else _boolean(expression, scope)
 
 
-def _compare(expression: Comparison, left: Any, operator: Operator, right: Any) -> bool:
+def _compare(expression: Compare, left: Any, operator: Operator, right: Any) -> bool:
     match operator:
         case Operator.EQUAL:
             return equal(left, right)
@@ -143,7 +143,7 @@ def _compare(expression: Comparison, left: Any, operator: Operator, right: Any) 
             return bool(left >= right)
 
 
-def _contains(expression: Comparison, part: Any, whole: Any) -> bool:
+def _contains(expression: Compare, part: Any, whole: Any) -> bool:
     if isinstance(whole, list):
         return any(equal(part, each) for each in whole)
     if isinstance(whole, dict | str) and isinstance(part, str):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jobyard.domain.workflow_files.nodes import (
     AllOf,
     AnyOf,
-    Comparison,
+    Compare,
     Constant,
     Exists,
     Expression,
@@ -90,7 +90,7 @@ class _Parser:
         right = self._primary()
         if self._operator() is not None:
             raise self._failed("comparisons cannot be chained", " Join them with and.")
-        return Comparison(left, operator, right)
+        return Compare(left, operator, right)
 
     def _operator(self) -> Operator | None:
         return _OPERATORS.get(self._next.value) if self._next.kind in (TokenKind.SYMBOL, TokenKind.NAME) else None
@@ -209,8 +209,8 @@ class _Parser:
         token = self._next
         if token.kind is TokenKind.END:
             return self._failed(f"expected {expected}, found the end")
-        cure = f" Write {_FOREIGN[token.source]}." if token.source in _FOREIGN else ""
-        return self._failed(f"expected {expected}, found {token.source[:50]}", cure)
+        remedy = f" Write {_FOREIGN[token.source]}." if token.source in _FOREIGN else ""
+        return self._failed(f"expected {expected}, found {token.source[:50]}", remedy)
 
-    def _failed(self, why: str, cure: str = "") -> ExpressionError:
-        return failed(self._source, self._next.at, why, cure)
+    def _failed(self, why: str, remedy: str = "") -> ExpressionError:
+        return failed(self._source, self._next.at, why, remedy)

@@ -58,13 +58,13 @@ class AnyOf(msgspec.Struct, frozen=True):
     operands: tuple[Expression, ...]
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Compare(msgspec.Struct, frozen=True):
     left: Expression
     operator: Operator
     right: Expression
 
 
-Expression: TypeAlias = Constant | Reference | Exists | Not | AllOf | AnyOf | Comparison
+Expression: TypeAlias = Constant | Reference | Exists | Not | AllOf | AnyOf | Compare
 Operand: TypeAlias = Constant | Reference
 
 
@@ -88,8 +88,8 @@ def as_text(expression: Expression) -> str:
             return " and ".join(_grouped(each, (AllOf, AnyOf)) for each in operands)
         case AnyOf(operands):
             return " or ".join(_grouped(each, (AnyOf,)) for each in operands)
-        case Comparison(left, operator, right):
-            weaker = (AllOf, AnyOf, Not, Comparison)
+        case Compare(left, operator, right):
+            weaker = (AllOf, AnyOf, Not, Compare)
             return f"{_grouped(left, weaker)} {operator} {_grouped(right, weaker)}"
 
 

@@ -1,4 +1,4 @@
-"""Problems of a workflow file: all of them at once, each with its place and its cure."""
+"""Problems of a workflow file: all of them at once, each with its place and its remedy."""
 
 from __future__ import annotations
 

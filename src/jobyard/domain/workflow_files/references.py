@@ -9,7 +9,7 @@ import msgspec
 from jobyard.domain.workflow_files.nodes import (
     AllOf,
     AnyOf,
-    Comparison,
+    Compare,
     Constant,
     Exists,
     Expression,
@@ -22,13 +22,14 @@ from jobyard.domain.workflow_files.step_state import StepStatus
 from jobyard.errors import did_you_mean
 
 # A step that can be referred to has always ended.
-STATUSES = tuple(str(status) for status in StepStatus if status.has_ended)
+# Those that a step of the same run can see.
+STATUSES = tuple(map(str, (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED)))
 _STEP_MEMBERS = ("output", "status")
 _RUN_MEMBERS = ("id", "platform", "started_at")
 _FAILURE_MEMBERS = ("step", "error")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceContext(msgspec.Struct, frozen=True, kw_only=True):
     """A place of a file and what can be reached from it."""
 
     params: Collection[str]
@@ -39,8 +40,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     needs: str = ""  # JSON pointer of its needs
 
 
-def wrong_reference(reference: Reference, place: Place) -> str | None:
-    """What is wrong with a reference at this place, and the cure."""
+def wrong_reference(reference: Reference, place: ReferenceContext) -> str | None:
+    """What is wrong with a reference at this place, and the remedy."""
     root, keys = reference.root, reference.keys
     if root not in place.roots:
         return _wrong_root(root, place)
@@ -56,17 +57,17 @@ def wrong_reference(reference: Reference, place: Place) -> str | None:
     return None
 
 
-def _wrong_root(root: str, place: Place) -> str:
-    cures = {
+def _wrong_root(root: str, place: ReferenceContext) -> str:
+    remedies = {
         "item": "It exists only in the input of a step with for_each.",
         "index": "It exists only in the input of a step with for_each.",
         "failure": "It exists only in on_failure steps.",
     }
-    cure = cures.get(root, f"Only {', '.join(place.roots)} can be used here.")
-    return f'cannot use "{root}" here. {cure}'
+    remedy = remedies.get(root, f"Only {', '.join(place.roots)} can be used here.")
+    return f'cannot use "{root}" here. {remedy}'
 
 
-def _wrong_step(reference: Reference, place: Place) -> str | None:
+def _wrong_step(reference: Reference, place: ReferenceContext) -> str | None:
     if not reference.keys:
         return 'must name a step after "steps", such as steps.extract.output.'
     step = reference.keys[0]
@@ -107,7 +108,7 @@ def wrong_condition(expression: Expression) -> Iterator[str]:
         yield f"must be true or false, not {as_text(expression)}."
     for each in _parts(expression):
         match each:
-            case Comparison(Reference("steps", keys), Operator.EQUAL | Operator.NOT_EQUAL, Constant(value)) if (
+            case Compare(Reference("steps", keys), Operator.EQUAL | Operator.NOT_EQUAL, Constant(value)) if (
                 keys[1:] == ("status",) and value not in STATUSES
             ):
                 hint = did_you_mean(str(value)[:50], STATUSES)
@@ -130,6 +131,6 @@ def _parts(expression: Expression) -> Iterator[Expression]:
         case AllOf(operands) | AnyOf(operands):
             for each in operands:
                 yield from _parts(each)
-        case Comparison(left, _, right):
+        case Compare(left, _, right):
             yield from _parts(left)
             yield from _parts(right)

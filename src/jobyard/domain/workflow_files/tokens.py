@@ -51,8 +51,8 @@ def read_token(source: str, at: int, limit: int) -> Token:
         start = at + len(source[at:limit]) - len(source[at:limit].lstrip(" \t\r\n"))
         if source[start] in "\"'":
             raise failed(source, start, "the text has no closing quotation mark")
-        cure = " Write the path without ${ }." if source.startswith("${", start) else ""
-        raise failed(source, start, f"unexpected character {source[start]!a}", cure)
+        remedy = " Write the path without ${ }." if source.startswith("${", start) else ""
+        raise failed(source, start, f"unexpected character {source[start]!a}", remedy)
     kind = TokenKind(found.lastgroup)
     raw = found[found.lastgroup or 0]
     start = found.end() - len(raw)
@@ -64,10 +64,10 @@ def read_token(source: str, at: int, limit: int) -> Token:
     return Token(kind, value, start, found.end(), raw)
 
 
-def failed(source: str, at: int, why: str, cure: str = "") -> ExpressionError:
+def failed(source: str, at: int, why: str, remedy: str = "") -> ExpressionError:
     start = max(0, at - _SHOWN) if len(source) > 2 * _SHOWN else 0
     shown = f"{'…' if start else ''}{source[start : at + _SHOWN]}{'…' if at + _SHOWN < len(source) else ''}"
-    return ExpressionError(f"Cannot read {shown!r} at character {at + 1}: {why}.{cure}")
+    return ExpressionError(f"Cannot read {shown!r} at character {at + 1}: {why}.{remedy}")
 
 
 def _number(source: str, at: int, raw: str) -> int | float:

@@ -5,22 +5,32 @@ It reports every problem, also in a file whose structure is wrong, so each check
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jobyard.domain.options import check_name
+from jobyard.domain.workflow_files.evaluation import ReferenceScope
 from jobyard.domain.workflow_files.expressions import parse_condition
 from jobyard.domain.workflow_files.graph import StepGraph
 from jobyard.domain.workflow_files.nodes import Constant, Reference
 from jobyard.domain.workflow_files.problems import Problems, pointer
-from jobyard.domain.workflow_files.references import Place, references, wrong_condition, wrong_reference
+from jobyard.domain.workflow_files.references import ReferenceContext, references, wrong_condition, wrong_reference
 from jobyard.domain.workflow_files.schema import PARAM_TYPES, SCHEMA, Schema
 from jobyard.domain.workflow_files.schema_check import check
-from jobyard.domain.workflow_files.templates import Template, compile_template, operands
+from jobyard.domain.workflow_files.templates import Template, compile_template, evaluate, operands
 from jobyard.errors import BadOption, ExpressionError, did_you_mean
 
 PARAM_KEYWORDS = ("type", "enum", "minimum", "maximum", "items")
+# Values of an enum that are compared with the platforms.
+MAX_ENUM = 1_000
 _NUMERIC = ("integer", "number")
+
+
+class HandlerParameters(NamedTuple):
+    """The parameters of a handler, with which the input of its steps is compared."""
+
+    names: tuple[str, ...]
+    required: tuple[str, ...] = ()
 
 
 class _Step(NamedTuple):
@@ -33,7 +43,10 @@ class _Step(NamedTuple):
 def validate(
     document: Any, problems: Problems, kinds: Collection[str] | None, platforms: Collection[str] | None
 ) -> None:
-    """Add all problems of a document; kinds and platforms are checked against those that are known, if given."""
+    """Add all problems of a document; kinds and platforms are checked against those that are known, if given.
+
+    If `kinds` is a mapping to HandlerParameters, the input of steps is checked against them.
+    """
     for problem in check(SCHEMA, document, SCHEMA):
         problems.add(problem.pointer, problem.message)
     if isinstance(document, dict):
@@ -112,6 +125,7 @@ class _Validation:
             return
         template = self._template("/platform", value, self._place(("params",)))
         if not isinstance(template, Constant):
+            self._derived_platforms(template)
             return
         try:
             check_name("platform", template.value)
@@ -122,6 +136,28 @@ class _Validation:
             hint = did_you_mean(template.value, self._platforms)
             known = ", ".join(self._platforms)
             self._problems.add("/platform", f'is unknown: "{template.value}". Known platforms: {known}.{hint}')
+
+    def _derived_platforms(self, template: Template) -> None:
+        """The values of an enum that lead to an unknown platform, if the platform is derived from that param alone."""
+        used = [each for _, each in operands(template, "") if isinstance(each, Reference)]
+        names = {each.keys[0] if each.root == "params" and each.keys else None for each in used}
+        name = names.pop() if len(names) == 1 else None
+        fields = self._params.get(name) if isinstance(name, str) else None
+        values = fields.get("enum") if isinstance(fields, dict) else None
+        if self._platforms is None or not isinstance(values, list):
+            return
+        for index, value in enumerate(values[:MAX_ENUM]):
+            try:
+                platform = evaluate(template, ReferenceScope({"params": {name: value}}, {}))
+            except ExpressionError:
+                continue  # a run with it is told
+            if not isinstance(platform, str) or platform not in self._platforms:
+                hint = did_you_mean(str(platform)[:100], self._platforms)
+                self._problems.add(
+                    pointer("/params", str(name), "enum", index),
+                    f'leads to the platform "{str(platform)[:100]}", which is unknown. '
+                    f"Known platforms: {', '.join(self._platforms)}.{hint}",
+                )
 
     def _unique_ids(self) -> None:
         first: dict[str, str] = {}
@@ -145,6 +181,7 @@ class _Validation:
         if "input" in fields:
             found = self._template(pointer(at, "input"), fields["input"], place)
             self._only_reference(pointer(at, "input"), fields["input"], found, dict)
+        self._parameters(step)
 
     def _ended_before(self, step: _Step) -> Container[str]:
         """The steps that have always ended before this one."""
@@ -163,6 +200,23 @@ class _Validation:
             hint = did_you_mean(kind[:100], self._kinds) or " Declare it in the application."
             self._problems.add(pointer(step.at, "kind"), f'is "{kind[:100]}", for which no handler is declared.{hint}')
 
+    def _parameters(self, step: _Step) -> None:
+        """Compare the names of the input with those of the handler. An input that is one reference is not known yet."""
+        kind, given = step.fields.get("kind"), step.fields.get("input", {})
+        found = self._kinds.get(kind) if isinstance(self._kinds, Mapping) and isinstance(kind, str) else None
+        if not isinstance(found, HandlerParameters) or not isinstance(given, dict):
+            return
+        signature = f"{kind}({', '.join(found.names)})"
+        at = pointer(step.at, "input")
+        unknown = [name for name in given if name not in found.names]
+        for name in unknown:
+            hint = did_you_mean(name[:100], [each for each in found.names if each not in given]) or " Remove it."
+            self._problems.add(pointer(at, name), f"is not a parameter of {signature}.{hint}")
+        for name in found.required:
+            if name not in given:
+                where = at if "input" in step.fields else step.at
+                self._problems.add(where, f"needs {name}, a parameter of {signature}. Add it to the input.")
+
     def _check_needs(self, step: _Step) -> None:
         for need, at in _needs(step).items():
             if need not in self._ids:
@@ -173,8 +227,8 @@ class _Validation:
             elif not step.is_on_failure and need not in self._main:
                 self._problems.add(at, f'is "{need}", which runs only after a failure. Remove it.')
 
-    def _place(self, roots: Collection[str], ended: Container[str] = (), step: _Step | None = None) -> Place:
-        return Place(
+    def _place(self, roots: Collection[str], ended: Container[str] = (), step: _Step | None = None) -> ReferenceContext:
+        return ReferenceContext(
             params=self._params,
             roots=roots,
             steps=self._ids,
@@ -183,19 +237,19 @@ class _Validation:
             needs=pointer(step.at, "needs") if step is not None else "",
         )
 
-    def _template(self, at: str, value: Any, place: Place) -> Template:
+    def _template(self, at: str, value: Any, place: ReferenceContext) -> Template:
         template = compile_template(value, at, self._problems.add)
         for where, operand in operands(template, at):
             if isinstance(operand, Reference):
                 self._reference(where, operand, place)
         return template
 
-    def _reference(self, at: str, reference: Reference, place: Place) -> None:
+    def _reference(self, at: str, reference: Reference, place: ReferenceContext) -> None:
         wrong = wrong_reference(reference, place)
         if wrong is not None:
             self._problems.add(at, wrong)
 
-    def _condition(self, at: str, text: str, place: Place) -> None:
+    def _condition(self, at: str, text: str, place: ReferenceContext) -> None:
         try:
             expression = parse_condition(text)
         except ExpressionError as error:

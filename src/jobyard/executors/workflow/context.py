@@ -8,7 +8,8 @@ import hashlib
 import random as random_module
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, TypeVarTuple, overload
 
 import msgspec
@@ -20,10 +21,11 @@ from jobyard.domain.retry import DEFAULT_BACKOFF, as_backoff
 from jobyard.errors import BadOption, ChildFailed, SignalTimeout
 from jobyard.executors.python.context import BaseContext, Context
 from jobyard.executors.python.prepared_job import PreparedJob
-from jobyard.executors.workflow.children import ChildJobs, ChildResults, preparing, result_of
+from jobyard.executors.workflow.child_ends import ChildResults, result_of
+from jobyard.executors.workflow.children import ChildJobs, preparing
 from jobyard.executors.workflow.gather import run_side_by_side
 from jobyard.executors.workflow.journal import Operation, current_scope
-from jobyard.executors.workflow.records import Record, part
+from jobyard.executors.workflow.records import WorkflowRecord, part
 from jobyard.executors.workflow.relay import load_history
 from jobyard.executors.workflow.run import Wait, WorkflowRun
 from jobyard.executors.workflow.steps import DEFAULT_RETRY, StepOptions, StepRunner
@@ -138,10 +140,12 @@ class WorkflowContext(BaseContext):
         self, seconds: Seconds = 0, *, minutes: float = 0, hours: float = 0, days: float = 0, hold: bool = False
     ) -> Awaitable[None]:
         """Wait without a worker slot: `await ctx.sleep(days=3)`. With `hold` the slot is kept."""
-        total = check_seconds("seconds", seconds) + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()
+        total = check_seconds("seconds", seconds) + 60 * minutes + 3600 * hours + 86_400 * days
+        total = check_seconds("sleep", total)
         return self._sleep(self._journal.operation("sleep", "sleep"), total, hold=hold)
 
     async def _sleep(self, operation: Operation, seconds: float, *, hold: bool) -> None:
+        self._journal.begin(operation.key)
         stored = operation.stored
         if stored is None:
             await self._run.require_going_on(is_new=True)
@@ -168,6 +172,7 @@ class WorkflowContext(BaseContext):
         return self._wait_for(self._journal.operation("wait_for", check_name("name", name)), limit)
 
     async def _wait_for(self, operation: Operation, timeout: float | None) -> Any:
+        self._journal.begin(operation.key)
         name, received = operation.name, part(operation.key, "received")
         stored, resolved = operation.stored, self._journal.entries.get(received)
         if resolved is None:
@@ -190,10 +195,10 @@ class WorkflowContext(BaseContext):
                 until = None if stored.record.seconds is None else stored.at + int(stored.record.seconds * 1000)
                 if signal is not None:
                     reserved.add((name, signal.key))
-                    record = Record(kind=f"signal {name}", name=signal.key, result=msgspec.Raw(signal.data))
+                    record = WorkflowRecord(kind=f"signal {name}", name=signal.key, result=msgspec.Raw(signal.data))
                     resolved = await self._journal.record(received, record)
                 elif until is not None and until <= await self._journal.now():
-                    resolved = await self._journal.record(received, Record())
+                    resolved = await self._journal.record(received, WorkflowRecord())
             if resolved is None:
                 await self._run.block(Wait(f"signal {name}", Wake(signal_scope(name), len(signals) + 1), until))
         if resolved.record.result == NO_RESULT:
@@ -256,6 +261,13 @@ class WorkflowContext(BaseContext):
         raises = on_error == "raise"
         # The results are decoded by the handler of the first job; a replay that starts no job makes one to know it.
         first: list[PreparedJob[Any]] = []
+        # Kept for that, because a generator cannot give it again.
+        first_item: list[Any] = []
+
+        def start() -> Awaitable[int]:
+            rest = iter(items)
+            first_item[:] = islice(rest, 1)
+            return self.children.run_many(operation, chain(first_item, rest), prepare, at_most, raises=raises)
 
         def prepare(item: Any) -> PreparedJob[Any]:
             job = make(item)
@@ -265,7 +277,7 @@ class WorkflowContext(BaseContext):
 
         def decode(end: ChildEnd) -> Any:
             if not first:
-                prepare(next(iter(items)))
+                prepare(first_item[0])
             try:
                 return result_of(end, first[0].handler)
             except ChildFailed as error:
@@ -273,11 +285,7 @@ class WorkflowContext(BaseContext):
                     raise
                 return error
 
-        return ChildResults(
-            lambda: self.children.run_many(operation, iter(items), prepare, at_most, raises=raises),
-            lambda: self.children.ends(operation),
-            decode,
-        )
+        return ChildResults(start, lambda: self.children.ends.of_map(operation), decode)
 
     def collect_batch(self, total: int) -> Awaitable[dict[str, int]]:
         """Wait for the jobs of a batch, and count how they ended. For the workflow of batches."""
@@ -306,6 +314,7 @@ class WorkflowContext(BaseContext):
         return self._compensate(Compensation(operation.key, operation.name, undo, options), operation)
 
     async def _compensate(self, compensation: Compensation, operation: Operation) -> None:
+        self._journal.begin(operation.key)
         if operation.stored is None:
             await self._run.require_going_on(is_new=True)
             with self._run.working():
@@ -334,6 +343,7 @@ class WorkflowContext(BaseContext):
         return self._value(operation, 1 if is_old else number)
 
     async def _value(self, operation: Operation, value: Any) -> Any:
+        self._journal.begin(operation.key)
         stored = operation.stored
         if stored is None:
             await self._run.require_going_on()
@@ -347,6 +357,7 @@ class WorkflowContext(BaseContext):
         return self._now(self._journal.operation("now", "now"))
 
     async def _now(self, operation: Operation) -> datetime:
+        self._journal.begin(operation.key)
         stored = operation.stored
         if stored is None:
             await self._run.require_going_on(is_new=True)
@@ -390,8 +401,8 @@ def _call_name(call: Any) -> str:
     return handler.name if handler is not None else function_name(call)
 
 
-def record_of(operation: Operation, **more: Any) -> Record:
-    return Record(kind=operation.kind, name=operation.name, position=operation.position, **more)
+def record_of(operation: Operation, **more: Any) -> WorkflowRecord:
+    return WorkflowRecord(kind=operation.kind, name=operation.name, position=operation.position, **more)
 
 
 def parts_of(ctx: WorkflowContext) -> tuple[WorkflowRun, StepRunner]:

@@ -11,7 +11,7 @@ from jobyard.domain.workflow_files.definition import OnItemFailure, StepDefiniti
 from jobyard.domain.workflow_files.scheduler import ReadyStep, items_state
 from jobyard.domain.workflow_files.step_state import StepState, StepStatus
 from jobyard.executors.python.declared_task import DeclaredTask
-from jobyard.executors.workflow.file_steps import FileSteps, cancel_all, worker_time
+from jobyard.executors.workflow.file_steps import FileSteps, cancel_all
 from jobyard.executors.workflow.journal import MAX_ENTRIES
 from jobyard.executors.workflow.records import StepError
 
@@ -21,7 +21,7 @@ RESERVED_ENTRIES = 100
 
 async def perform_items(steps: FileSteps, ready: ReadyStep, task: DeclaredTask, items: list[Any]) -> StepState:
     """Run the items that have not ended. After a failure no further one starts, unless all of them are to run."""
-    step, started_at = ready.step, worker_time()
+    step, started_at = ready.step, await steps.now()
     states = {index: found for index in range(len(items)) if (found := steps.ended_item(step, index)) is not None}
     todo = deque(index for index in range(len(items)) if index not in states)
     if len(todo) > MAX_ENTRIES - RESERVED_ENTRIES - steps.recorded:

@@ -15,8 +15,9 @@ from jobyard.ports.executor import Attempt
 
 # The first change is reported at once, those of this time after it together: steps may end faster than a store writes.
 REPORT_SECONDS = 0.1
-# A run must not wait longer for its last report than for its result.
+# A run must not wait longer for its last report than for its result, and one that is stopped not nearly as long.
 FLUSH_SECONDS = 5.0
+STOP_SECONDS = 1.0
 # The states of all steps are part of the progress up to this many steps, so that it stays small enough for events.
 MAX_LISTED_STEPS = 60
 MAX_LISTED_RUNNING = 10
@@ -24,7 +25,7 @@ MAX_LISTED_RUNNING = 10
 MAX_REPORTED_STEPS = 200
 MAX_NAMED = 3
 # Words of reported steps: see `jobyard.domain.job.Step`.
-_REPORTED = {StepStatus.COMPLETED: "passed", StepStatus.FAILED: "failed"}
+_REPORTED = {StepStatus.COMPLETED: "passed", StepStatus.FAILED: "failed", StepStatus.INTERRUPTED: "failed"}
 
 
 @dataclass(slots=True)
@@ -67,7 +68,8 @@ class FileProgress:
         self._main = frozenset(step.id for step in definition.steps)
         self._steps = {step.id: _LiveStep(step.kind) for step in definition.all_steps()}
         self._running: dict[str, None] = {}
-        self._finished = 0  # of the main steps
+        self._completed = self._skipped = 0  # of the main steps
+        self._has_failed = False
         self._reported: set[str] = set()
         for name, state in states.items():
             self._set(name, state.status)
@@ -83,7 +85,10 @@ class FileProgress:
             self._running[name] = None
         else:
             self._running.pop(name, None)
-            self._finished += name in self._main
+            if name in self._main:
+                self._completed += status is StepStatus.COMPLETED
+                self._skipped += status is StepStatus.SKIPPED
+                self._has_failed = self._has_failed or status in (StepStatus.FAILED, StepStatus.INTERRUPTED)
 
     def started(self, step: StepDefinition, items: int | None) -> None:
         self._steps[step.id].items = items
@@ -142,15 +147,25 @@ class FileProgress:
                 continue
         self._task = None
 
-    async def close(self) -> None:
+    async def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Send what is left, but wait for a bounded time only."""
         self._closing.set()
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=FLUSH_SECONDS)
-        await self.stop()
+            await asyncio.wait({self._task}, timeout=seconds)
+        await self._stop()
 
-    async def stop(self) -> None:
-        """Send nothing more."""
+    async def interrupt(self) -> None:
+        """The attempt is stopped: say which steps were running then, and send nothing more."""
+        for name in list(self._running):
+            self._set(name, StepStatus.INTERRUPTED)
+            self._report(name)
+        try:
+            await self.close(STOP_SECONDS)
+        except asyncio.CancelledError:
+            await self._stop()
+            raise
+
+    async def _stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -168,11 +183,12 @@ class FileProgress:
         return Step(name=name, status=status, attempt=self._attempt.lease.attempt, data=live.data())
 
     def progress(self) -> Progress:
-        """The share of the steps that have ended, with the names of those that run.
+        """The share of the steps that are done, as `count_finished` counts them, with the names of those that run.
 
         Steps of `on_failure` do not count: the run has failed when they run.
         """
-        finished, total, running = self._finished, len(self._main), list(self._running)
+        finished = self._completed + (0 if self._has_failed else self._skipped)
+        total, running = len(self._main), list(self._running)
         begun = sum(self._steps[name].share for name in running if name in self._main)
         message = f"{finished} of {total} steps"
         if running:

@@ -25,7 +25,7 @@ from jobyard.domain.workflow_files.parse import parse_workflow
 from jobyard.domain.workflow_files.scheduler import items_state
 from jobyard.domain.workflow_files.source import Format
 from jobyard.domain.workflow_files.step_state import StepState, completed, failed
-from jobyard.executors.workflow.records import PART, Record, StepError, StoredRecord, part
+from jobyard.executors.workflow.records import PART, StepError, StoredRecord, WorkflowRecord, part
 
 # A text up to this long is parsed within milliseconds.
 QUICK_CHARACTERS = 20_000
@@ -151,7 +151,10 @@ class FileHistory:
         return None if stored is None else self._ended(key, stored, _failure(stored.record))
 
     def _ended(self, key: str, stored: StoredRecord, state: StepState) -> StepHistory:
-        return StepHistory(state, stored.record.started_at, stored.at, len(self.failures(key)) + 1)
+        started_at = stored.record.started_at
+        if started_at is not None:
+            started_at = min(started_at, stored.at)  # the beginning is an estimate of the store's clock
+        return StepHistory(state, started_at, stored.at, len(self.failures(key)) + 1)
 
     def next_round_key(self, job: Job) -> str | None:
         """The key that begins another round, if the job has ended since a step failed: it was retried then.
@@ -171,11 +174,11 @@ class FileHistory:
                 yield stored
 
 
-def _output(record: Record) -> Any:
+def _output(record: WorkflowRecord) -> Any:
     return msgspec.json.decode(record.result)
 
 
-def _failure(record: Record) -> StepState:
+def _failure(record: WorkflowRecord) -> StepState:
     assert record.error is not None
     return failed(error_text(record.error))
 

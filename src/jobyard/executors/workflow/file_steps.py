@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,9 +25,9 @@ from jobyard.executors.python.handlers import OUTCOMES, Handler
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text, to_json
 from jobyard.executors.workflow.file_progress import FileProgress
 from jobyard.executors.workflow.file_records import FileHistory, error_text
-from jobyard.executors.workflow.records import Record, StepError, StoredRecord
+from jobyard.executors.workflow.records import MAX_RESULT_BYTES, StepError, StoredRecord, WorkflowRecord
 from jobyard.executors.workflow.run import WorkflowRun, contained_exit
-from jobyard.executors.workflow.steps import MAX_RESULT_BYTES, StepRunner, within
+from jobyard.executors.workflow.steps import StepRunner, within
 from jobyard.ports.executor import Attempt
 
 MAX_MESSAGE = 2000
@@ -43,7 +42,7 @@ class StepFailure(Exception):
         self.is_final = is_final
 
 
-class StepOptions(NamedTuple):
+class FileStepOptions(NamedTuple):
     """Attempts, backoff and timeout of a step: those of the file, else those that its handler declares."""
 
     max_attempts: int
@@ -51,7 +50,7 @@ class StepOptions(NamedTuple):
     timeout_seconds: float | None
 
     @classmethod
-    def of(cls, step: StepDefinition, task: DeclaredTask) -> StepOptions:
+    def of(cls, step: StepDefinition, task: DeclaredTask) -> FileStepOptions:
         own = task.defaults
         has_function = task.handler.backoff_function is not None
         return cls(
@@ -75,6 +74,11 @@ class FileSteps:
     def recorded(self) -> int:
         return len(self._journal.entries)
 
+    async def now(self) -> Instant:
+        """The store's clock, which also says when a step has ended."""
+        with self._run.working():
+            return await self._journal.now()
+
     def ended_item(self, step: StepDefinition, index: int) -> StepState | None:
         """The state of an item that an earlier attempt of the job has recorded."""
         found = self._history.of_item(step, index)
@@ -88,7 +92,7 @@ class FileSteps:
     ) -> StepState:
         """Record that all items have ended, or why the step failed."""
         key = self._history.key(step)
-        record = Record(kind="for_each", name=step.kind, count=count, error=error, started_at=started_at)
+        record = WorkflowRecord(kind="for_each", name=step.kind, count=count, error=error, started_at=started_at)
         await self._journal.record(key if error is None else self._history.failed_key(key), record)
         return completed() if error is None else failed(error_text(error))
 
@@ -111,10 +115,10 @@ class FileSteps:
     async def _until_ended(
         self, step: StepDefinition, task: DeclaredTask, make_input: Callable[[], dict[str, Any]], index: int | None
     ) -> StepState:
-        key, options = self._history.key(step, index), StepOptions.of(step, task)
-        record = Record(kind="step" if index is None else "item", name=step.kind)
-        started_at = worker_time()
+        key, options = self._history.key(step, index), FileStepOptions.of(step, task)
+        record = WorkflowRecord(kind="step" if index is None else "item", name=step.kind)
         with self._run.working():
+            started_at = await self._journal.now()
             failures = await self._await_backoff(key)
             while True:
                 try:
@@ -145,7 +149,7 @@ class FileSteps:
         return len(failures)
 
     async def _back_off(self, key: str, failures: int, error: StepError, seconds: float) -> None:
-        tried = Record(error=error, seconds=seconds)
+        tried = WorkflowRecord(error=error, seconds=seconds)
         await self._sleep_after(await self._journal.record(self._history.try_key(key, failures), tried))
 
     async def _sleep_after(self, tried: StoredRecord) -> None:
@@ -159,7 +163,7 @@ class FileSteps:
         make_input: Callable[[], dict[str, Any]],
         index: int | None,
         number: int,
-        options: StepOptions,
+        options: FileStepOptions,
     ) -> bytes:
         """Call the handler once; its result as JSON."""
         if handler.is_workflow or handler.transactional:
@@ -244,14 +248,10 @@ def _error(raised: Exception) -> StepError:
     return StepError(kind, text(describe(raised))[:MAX_MESSAGE])
 
 
-def _delay(options: StepOptions, handler: Handler, failures: int) -> float:
+def _delay(options: FileStepOptions, handler: Handler, failures: int) -> float:
     if options.backoff is not None:
         return retry_delay_seconds(options.backoff, failures, random.random())
     return handler_delay(handler, failures) or 0.0
-
-
-def worker_time() -> Instant:
-    return int(time.time() * 1000)
 
 
 async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:

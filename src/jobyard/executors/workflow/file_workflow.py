@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobyard.domain.job import Job
-from jobyard.domain.workflow_files.definition import WorkflowDefinition
+from jobyard.domain.workflow_files.definition import StepDefinition, WorkflowDefinition
 from jobyard.domain.workflow_files.scheduler import (
     ReadyStep,
     RunInfo,
@@ -17,10 +17,11 @@ from jobyard.domain.workflow_files.scheduler import (
     WorkflowFailed,
 )
 from jobyard.domain.workflow_files.source import Format
-from jobyard.domain.workflow_files.step_state import StepState, StepStatus, skipped
+from jobyard.domain.workflow_files.step_state import StepState, StepStatus, failed, interrupted, skipped
 from jobyard.errors import ExpressionError, StepFailed, UnknownKind
 from jobyard.executors.python.declared_task import DeclaredTask
 from jobyard.executors.python.handlers import Handler
+from jobyard.executors.python.payload import to_json
 from jobyard.executors.workflow.context import WorkflowContext, parts_of
 from jobyard.executors.workflow.file_items import perform_items
 from jobyard.executors.workflow.file_progress import FileProgress
@@ -32,8 +33,8 @@ from jobyard.executors.workflow.file_records import (
     load_definition,
 )
 from jobyard.executors.workflow.file_steps import FileSteps, cancel_all
-from jobyard.executors.workflow.records import Record
-from jobyard.executors.workflow.run import UnknownHere, WorkflowRun
+from jobyard.executors.workflow.records import MAX_RESULT_BYTES, WorkflowRecord
+from jobyard.executors.workflow.run import MissingKind, WorkflowRun
 from jobyard.executors.workflow.steps import StepRunner
 
 # Steps without an order between them that run at the same time; the others wait for one of them to end.
@@ -55,12 +56,14 @@ def file_workflow(tasks: Mapping[str, DeclaredTask]) -> Handler:
         format: Format = Format.JSON,
     ) -> Any:
         run, steps = parts_of(ctx)
-        await run.require_going_on()  # if it was cancelled: its steps have stopped, and there is nothing to undo
         payload = FilePayload(
             workflow_id=workflow_id, version=version, digest=digest, text=text, params=params, file=file, format=format
         )
         definition = await load_definition(payload)
-        return await _FileRun(run, steps, tasks, definition, params, platform).result()
+        file_run = _FileRun(run, steps, tasks, definition, params, platform)
+        run.on_failure = file_run.run_failure_steps
+        await run.require_going_on()  # if it is being ended: its steps have stopped
+        return await file_run.result()
 
     return Handler(FILE_WORKFLOW, run_file, is_workflow=True)
 
@@ -86,24 +89,14 @@ class _FileRun:
 
     async def result(self) -> Any:
         """The output of the run. Raises StepFailed, or ExpressionError if the output cannot be evaluated."""
-        with self._run.working():
-            history, job = await self._open_history()
+        history, job = await self._open()
         states = history.states()
-        self._require_known_kinds(states)
-        self._progress = FileProgress(self._run.attempt, self._definition, states)
+        self._require_known_kinds(self._definition.all_steps(), states)
         if job is not None:
             self._progress.repeat(states.keys() - {step.name for step in job.steps if step.status != "running"})
-        self._steps = FileSteps(self._run, self._runner, history, self._progress)
-        info = RunInfo(id=self._run.attempt.lease.job_id, started_at=history.started_at or 0, platform=self._platform)
-        self._scheduler = RunScheduler(self._definition, self._params, info, states)
-        try:
-            end = await self._run_steps()
-        except BaseException:
-            await self._progress.stop()
-            raise
-        with self._run.working():
-            await self._progress.close()
+        end = await self._until_end()
         if isinstance(end, WorkflowCompleted):
+            to_json(end.output, f"output of workflow {self._definition.id}", MAX_RESULT_BYTES)  # an error that names it
             return end.output
         if end.step is None:
             raise ExpressionError(end.reason)
@@ -111,25 +104,72 @@ class _FileRun:
         kind, message = ("", end.reason) if error is None else (error.type, error.message)
         raise StepFailed.of(end.step, kind, message)
 
+    async def run_failure_steps(self, reason: str, is_deadly: bool) -> list[str]:
+        """Run the `on_failure` steps of a run that was quarantined or timed out; returns what of them failed."""
+        history, _ = await self._open()
+        states = history.states()
+        own = self._definition.on_failure
+        has_failed = any(
+            step.id in states and states[step.id].status is StepStatus.FAILED for step in self._definition.steps
+        )
+        if is_deadly or has_failed:  # they were running
+            owed = [step.id for step in own if step.id not in states]
+            return [f"on_failure steps not finished: {', '.join(owed)}"] if owed else []
+        self._require_known_kinds(own, states)
+        self._interrupt_steps(reason)
+        await self._until_end()
+        ended = ((step.id, self._scheduler.states[step.id]) for step in own)
+        return [
+            f"on_failure step {name} failed: {each.reason}" for name, each in ended if each.status is StepStatus.FAILED
+        ]
+
+    def _interrupt_steps(self, reason: str) -> None:
+        """The steps that were ready had begun, and do not run again; the run fails with them."""
+        news = self._scheduler.next()
+        self._progress.ended(news.settled)
+        for ready in news.ready:
+            self._scheduler.settle(ready.id, failed(reason))
+        self._progress.ended({ready.id: interrupted(reason) for ready in news.ready})
+
+    async def _open(self) -> tuple[FileHistory, Job | None]:
+        with self._run.working():
+            history, job = await self._open_history()
+        states = history.states()
+        self._progress = FileProgress(self._run.attempt, self._definition, states)
+        self._steps = FileSteps(self._run, self._runner, history, self._progress)
+        info = RunInfo(id=self._run.attempt.lease.job_id, started_at=history.started_at or 0, platform=self._platform)
+        self._scheduler = RunScheduler(self._definition, self._params, info, states)
+        return history, job
+
+    async def _until_end(self) -> WorkflowCompleted | WorkflowFailed:
+        try:
+            end = await self._run_steps()
+        except BaseException:
+            await self._progress.interrupt()
+            raise
+        with self._run.working():
+            await self._progress.close()
+        return end
+
     async def _open_history(self) -> tuple[FileHistory, Job | None]:
         """What earlier attempts recorded, and the job if there were any; the first one records that the run started."""
         journal = self._run.journal
         journal.mark_all_read()
         history = FileHistory(self._definition, journal.entries)
         if history.started_at is None:
-            await journal.record(STARTED_KEY, Record(kind="started"))
+            await journal.record(STARTED_KEY, WorkflowRecord(kind="started"))
             return history, None
         job = await self._run.store.get(self._run.attempt.lease.job_id)
         begin = None if job is None else history.next_round_key(job)
         if begin is not None:
-            await journal.record(begin, Record(kind="round"))
+            await journal.record(begin, WorkflowRecord(kind="round"))
             history = FileHistory(self._definition, journal.entries)
         return history, job
 
-    def _require_known_kinds(self, ended: Mapping[str, StepState]) -> None:
-        for step in self._definition.all_steps():
+    def _require_known_kinds(self, steps: Iterable[StepDefinition], ended: Mapping[str, StepState]) -> None:
+        for step in steps:
             if step.id not in ended and step.kind not in self._tasks:
-                raise UnknownHere(UnknownKind.of(step.kind, self._tasks))
+                raise MissingKind(UnknownKind.of(step.kind, self._tasks))
 
     async def _run_steps(self) -> WorkflowCompleted | WorkflowFailed:
         running: dict[asyncio.Task[StepState], str] = {}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from jobyard.executors.workflow.journal import Operation, Scope, current_scope
-from jobyard.executors.workflow.records import Record
+from jobyard.executors.workflow.records import WorkflowRecord
 from jobyard.executors.workflow.run import WorkflowRun, contained_exit
 
 # How long the branches beside one that failed are replayed. They stand still only if their code was changed.
@@ -19,6 +19,7 @@ async def run_side_by_side(
     run: WorkflowRun, awaitables: Iterable[Any], at_most: int | None, operation: Operation
 ) -> list[Any]:
     """The results in order. The first failure cancels the other branches and is raised, the same in every replay."""
+    run.journal.begin(operation.key)
     results: dict[int, Any] = {}
     failures: dict[int, Exception] = {}
     running: dict[asyncio.Task[Any], int] = {}
@@ -39,6 +40,8 @@ async def run_side_by_side(
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     _collect(task, running.pop(task), results, failures)
+            if failures:
+                run.journal.forget_not_begun()
             if failures and (raised := _raised(operation, failures)) is not None:
                 await _record_failure(run, operation, raised)
                 await _replay_rest(run, running, operation.key)
@@ -46,6 +49,8 @@ async def run_side_by_side(
     finally:
         scope.gathers -= 1
         await _cancel_all(running)
+        if isinstance(awaitables, tuple | list):
+            _close_all(each for _, each in source)
     if failures:
         raise failures[min(failures)]
     return [results[index] for index in range(len(results))]
@@ -56,6 +61,13 @@ def _collect(task: asyncio.Task[Any], index: int, results: dict[int, Any], failu
         results[index] = task.result()
     except Exception as error:
         failures[index] = error
+
+
+def _close_all(left: Iterable[Any]) -> None:
+    """What a failure has left without room to begin: Python would warn that it was never awaited."""
+    for each in left:
+        if asyncio.iscoroutine(each):
+            each.close()
 
 
 async def _cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -79,7 +91,7 @@ async def _record_failure(run: WorkflowRun, operation: Operation, index: int) ->
     """In a replay another branch may fail sooner, because what it waited for has happened meanwhile."""
     if operation.stored is None and not run.is_ending:
         with run.working():
-            record = Record(kind=operation.kind, name=operation.name, position=operation.position, first=index)
+            record = WorkflowRecord(kind=operation.kind, name=operation.name, position=operation.position, first=index)
             await run.journal.record(operation.key, record)
 
 

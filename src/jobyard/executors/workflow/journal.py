@@ -19,8 +19,8 @@ from jobyard.errors import BadOption, LeaseLost, NonDeterminism, NotPossible
 from jobyard.executors.workflow.batching import StoreBatches
 from jobyard.executors.workflow.records import (
     PART,
-    Record,
     StoredRecord,
+    WorkflowRecord,
     decode,
     entry_of,
     epoch_of,
@@ -33,6 +33,10 @@ log = logging.getLogger("jobyard.workflow")
 WARN_ENTRIES, MAX_ENTRIES = 1_000, 10_000
 # Operations shown on each side of a non-determinism error.
 SHOWN = 12
+
+
+class NotAwaited(NotPossible):
+    """An operation was called without `await`, so it did nothing."""
 
 
 class Scope:
@@ -67,6 +71,7 @@ class Journal:
         self.loaded: frozenset[str] = frozenset()  # keys recorded by earlier attempts
         self._unread: dict[str, dict[str, None]] = {}  # recorded and not asked for yet, by scope path
         self._called: list[str] = []
+        self._not_begun: dict[str, str] = {}  # operations that were called and not awaited yet, by key
         self._notes: list[HistoryEntry] = []
         self._optional_notes: list[HistoryEntry] = []
         self._run_ends: dict[str, ChildEnd] | None = None
@@ -111,13 +116,33 @@ class Journal:
         key = scope.path + (word if identity is not None else f"{word}#{scope.names[word]}")
         stored = self.entries.get(key)
         self._called.append(f"{kind} {key}")
+        self._not_begun[key] = f"{kind} {name}"
         if stored is not None:
             self._match(kind, name, key, stored.record, scope)
         position, scope.position = scope.position, scope.position + 1
         self._unread.get(scope.path, {}).pop(key, None)
         return Operation(kind, name, key, position, stored)
 
-    def _match(self, kind: str, name: str, key: str, record: Record, scope: Scope) -> None:
+    def begin(self, key: str) -> None:
+        """The operation is being awaited."""
+        self._not_begun.pop(key, None)
+
+    def forget_not_begun(self) -> None:
+        """A branch has failed: those that had no room yet are never awaited."""
+        self._not_begun.clear()
+
+    def require_all_begun(self) -> None:
+        """The function has returned: everything that it has called must have been awaited."""
+        if self._not_begun:
+            names = list(self._not_begun.values())
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            was = "was" if len(names) == 1 else "were"
+            raise NotAwaited(
+                f"{', '.join(names[:3])}{more} {was} called without await. Write `await ctx.step(…)`, or pass it to "
+                "ctx.gather(…)."
+            )
+
+    def _match(self, kind: str, name: str, key: str, record: WorkflowRecord, scope: Scope) -> None:
         if (record.kind, record.name) != (kind, name):
             raise self._mismatch(f"{key} was recorded as {record.kind} {record.name}, and is now {kind} {name}")
         if record.position < scope.last_recorded:
@@ -160,7 +185,7 @@ class Journal:
 
     # Recording
 
-    async def record(self, key: str, record: Record) -> StoredRecord:
+    async def record(self, key: str, record: WorkflowRecord) -> StoredRecord:
         """Write a record before the function goes on; the first one written under the key is returned."""
         # Parts and undo steps are recorded beyond it: a workflow that has reached it must still be able to end.
         if len(self.entries) >= MAX_ENTRIES and record.kind not in ("", "undo"):
@@ -183,7 +208,7 @@ class Journal:
             )  # fmt: skip
         return stored
 
-    def note(self, key: str, record: Record, *, is_optional: bool = False) -> None:
+    def note(self, key: str, record: WorkflowRecord, *, is_optional: bool = False) -> None:
         """Write a record with the next one, or before the attempt ends; an optional one perhaps not at all."""
         (self._optional_notes if is_optional else self._notes).append(entry_of(key, record))
 

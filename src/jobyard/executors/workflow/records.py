@@ -16,6 +16,8 @@ PART = "\x1f"
 EPOCH_KEY = PART + "epoch"
 # The workflow of a batch, and its operation that waits for the jobs.
 BATCH_KIND, BATCH_KEY = "jobyard.batch", "=batch"
+# Of the result of a step, a child job or a workflow: a history is read as a whole, by every attempt.
+MAX_RESULT_BYTES = 256 << 10
 # How deep workflows may start workflows. A deeper recursion is almost always a mistake.
 MAX_DEPTH = 32
 
@@ -25,7 +27,7 @@ class StepError(msgspec.Struct, frozen=True):
     message: str
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One operation of a workflow, or a part of one."""
 
     kind: str = ""  # step, sleep, wait, run, map, version, now, compensate, …; "" for a part
@@ -34,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: msgspec.Raw = NO_RESULT
     error: StepError | None = None
     seconds: float | None = None
-    started_at: Instant | None = None  # by the clock of the worker
+    started_at: Instant | None = None  # of a step of a function: by the clock of the worker
     # Of child jobs
     first: int | None = None  # index of the first child of a window
     count: int | None = None
@@ -48,19 +50,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StoredRecord(msgspec.Struct, frozen=True):
     """A record with the time at which the store wrote it."""
 
-    record: Record
+    record: WorkflowRecord
     at: Instant
     number: int
 
 
-_decoder = msgspec.json.Decoder(Record)
+_decoder = msgspec.json.Decoder(WorkflowRecord)
 
 
 def decode(entry: HistoryEntry) -> StoredRecord:
     return StoredRecord(_decoder.decode(entry.data), entry.at, entry.number)
 
 
-def entry_of(key: str, record: Record) -> HistoryEntry:
+def entry_of(key: str, record: WorkflowRecord) -> HistoryEntry:
     return HistoryEntry(key=key, data=msgspec.json.encode(record))
 
 

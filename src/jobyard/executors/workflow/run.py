@@ -13,7 +13,7 @@ from jobyard.domain.instant import Instant
 from jobyard.domain.outcome import Outcome, Park, Snooze
 from jobyard.errors import UnknownKind
 from jobyard.executors.workflow.journal import Journal, Scope, current_scope
-from jobyard.executors.workflow.records import PART, Record
+from jobyard.executors.workflow.records import PART, WorkflowRecord
 from jobyard.ports.executor import Attempt
 from jobyard.ports.store import Store
 
@@ -36,7 +36,7 @@ class OutOfTime(BaseException):
     """The workflow has worked for longer than its timeout."""
 
 
-class UnknownHere(BaseException):
+class MissingKind(BaseException):
     """Ends the attempt: this worker does not know a kind that the workflow needs, and another one may."""
 
     def __init__(self, error: UnknownKind) -> None:
@@ -53,7 +53,7 @@ def contained_exit() -> Iterator[None]:
         raise RuntimeError(f"the workflow raised {type(error).__name__}: {error}") from error
 
 
-class Working:
+class WorkScope:
     """Keeps the slot inside `with`; one object for all operations of a run, because each of them enters it."""
 
     __slots__ = ("_run",)
@@ -78,7 +78,10 @@ class WorkflowRun:
         self.is_ending = False
         self.is_suspended = False
         self.is_stopped = False  # from outside
-        self._working = Working(self)
+        # Of a workflow file: its on_failure steps, called with why the run ends and whether they have killed workers.
+        # Returns what of them failed.
+        self.on_failure: Callable[[str, bool], Awaitable[list[str]]] | None = None
+        self._working = WorkScope(self)
         self._active = 0
         self._quiet_turns = 0
         self._waits: list[Wait] = []
@@ -114,7 +117,7 @@ class WorkflowRun:
                 raise OutOfTime
         return task.result()
 
-    def working(self) -> Working:
+    def working(self) -> WorkScope:
         """Around everything that keeps the slot: a running step, a write, a read."""
         return self._working
 
@@ -208,7 +211,7 @@ class WorkflowRun:
         if lease.timeout_seconds is None or seconds < MIN_COUNTED_SECONDS:
             return
         number = sum(key.startswith(f"{PART}ran{PART}") for key in self.journal.entries) + 1
-        self.journal.note(f"{PART}ran{PART}{number}", Record(seconds=seconds, attempt=lease.attempt))
+        self.journal.note(f"{PART}ran{PART}{number}", WorkflowRecord(seconds=seconds, attempt=lease.attempt))
 
     def remaining_seconds(self) -> float | None:
         """The timeout less the running time of earlier segments of this attempt."""

@@ -17,12 +17,11 @@ from jobyard.errors import LeaseLost, PayloadNotJson, PayloadTooLarge, StepFaile
 from jobyard.executors.python.handlers import result_decoder
 from jobyard.executors.python.payload import text, to_json
 from jobyard.executors.python.thread_pool import HandlerThreadPool
-from jobyard.executors.workflow.records import Record, StepError, StoredRecord, part
+from jobyard.executors.workflow.records import MAX_RESULT_BYTES, StepError, StoredRecord, WorkflowRecord, part
 from jobyard.executors.workflow.run import Wait, WorkflowRun, contained_exit
 
 T = TypeVar("T")
 
-MAX_RESULT_BYTES = 256 << 10
 DEFAULT_RETRY = 2
 # A longer backoff frees the slot.
 MAX_SLEEP_SECONDS = 1.0
@@ -42,11 +41,12 @@ class StepRunner:
         self._journal = run.journal
         self.threads = threads
 
-    async def perform(self, key: str, record: Record, function: Callable[[], Any], options: StepOptions) -> Any:
+    async def perform(self, key: str, record: WorkflowRecord, function: Callable[[], Any], options: StepOptions) -> Any:
         """The result of the step as the store has it: from an earlier attempt, or from running it now.
 
         `record` has the kind, name and position. Raises StepFailed when its attempts are used up.
         """
+        self._journal.begin(key)
         decode = _decoder(_unwrapped(function))  # before it runs: a result that cannot be stored is an error
         stored = self._journal.entries.get(key)
         if stored is None:
@@ -58,7 +58,7 @@ class StepRunner:
         return decode(bytes(stored.record.result))
 
     async def _run_until_recorded(
-        self, key: str, record: Record, function: Callable[[], Any], options: StepOptions
+        self, key: str, record: WorkflowRecord, function: Callable[[], Any], options: StepOptions
     ) -> StoredRecord:
         failures = await self._await_backoff(key)
         while True:
@@ -75,7 +75,9 @@ class StepRunner:
                 else:
                     kind, name, position = record.kind, record.name, record.position
                     result = msgspec.Raw(data)
-                    ended = Record(kind=kind, name=name, position=position, result=result, started_at=started_at)
+                    ended = WorkflowRecord(
+                        kind=kind, name=name, position=position, result=result, started_at=started_at
+                    )
                     return await self._journal.record(key, ended)
                 failures += 1
                 if failures > options.retry or is_final:
@@ -103,7 +105,9 @@ class StepRunner:
             if seconds < MAX_SLEEP_SECONDS:
                 await asyncio.sleep(seconds)
                 return
-            tried = await self._journal.record(part(key, f"try{failures}"), Record(error=error, seconds=seconds))
+            tried = await self._journal.record(
+                part(key, f"try{failures}"), WorkflowRecord(error=error, seconds=seconds)
+            )
         await self._run.block(Wait(f"retry of {key}", until=tried.at + int(seconds * 1000)))
 
     async def _call(self, function: Callable[[], Any], timeout_seconds: float | None) -> Any:
@@ -130,7 +134,7 @@ async def within(seconds: float | None, running: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def is_undo(record: Record) -> bool:
+def is_undo(record: WorkflowRecord) -> bool:
     return record.kind == "undo"
 
 

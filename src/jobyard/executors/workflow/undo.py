@@ -15,8 +15,8 @@ from jobyard.errors import BadInput, NotPossible
 from jobyard.executors.python.annotations import decoder_of
 from jobyard.executors.python.handlers import parameter_types
 from jobyard.executors.python.payload import to_json
-from jobyard.executors.workflow.records import PART
-from jobyard.executors.workflow.steps import MAX_RESULT_BYTES, StepOptions
+from jobyard.executors.workflow.records import MAX_RESULT_BYTES, PART
+from jobyard.executors.workflow.steps import StepOptions
 
 
 class Compensation(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Compensation(msgspec.Struct, frozen=True):
     options: StepOptions
 
 
-class CarriedCompensation(msgspec.Struct, frozen=True):
+class StoredCompensation(msgspec.Struct, frozen=True):
     """An undo step as the history holds it: the function by its import path, the arguments as JSON."""
 
     name: str
@@ -45,7 +45,7 @@ def carry(compensations: list[Compensation]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode([_carried(each) for each in compensations]))
 
 
-def _carried(compensation: Compensation) -> CarriedCompensation:
+def _carried(compensation: Compensation) -> StoredCompensation:
     given = compensation.function
     function = given.func if isinstance(given, functools.partial) else given
     args = given.args if isinstance(given, functools.partial) else ()
@@ -57,18 +57,22 @@ def _carried(compensation: Compensation) -> CarriedCompensation:
         )
     options = compensation.options
     arguments = msgspec.Raw(to_json(list(args), f"arguments of undo step {compensation.name}", MAX_RESULT_BYTES))
-    return CarriedCompensation(
+    return StoredCompensation(
         compensation.name, module, name, arguments, options.retry, options.timeout_seconds, options.backoff
     )
 
 
 def restore(data: msgspec.Raw) -> list[Compensation]:
     """The undo steps that an earlier run has carried over."""
-    carried = msgspec.json.decode(data, type=list[CarriedCompensation])
+    carried = msgspec.json.decode(data, type=list[StoredCompensation])
     return [_restored(number, each) for number, each in enumerate(carried, start=1)]
 
 
-def _restored(number: int, carried: CarriedCompensation) -> Compensation:
+def carried_names(data: msgspec.Raw) -> list[str]:
+    return [each.name for each in msgspec.json.decode(data, type=list[StoredCompensation])]
+
+
+def _restored(number: int, carried: StoredCompensation) -> Compensation:
     function = _find(carried.module, carried.qualified_name)
     if function is None:
         path = f"{carried.module}.{carried.qualified_name}"
