@@ -28,6 +28,7 @@ class Setting:
     without: Layer | None = None
     unprivileged: bool = False
     has_cgroups: bool = False  # cgroups delegated to this user
+    unix_sockets: bool = False  # programs may create them
 
     def __str__(self) -> str:
         who = "unprivileged" if self.unprivileged or os.geteuid() != 0 else "root"
@@ -35,6 +36,7 @@ class Setting:
             f"{who}-{self.tier}"
             + ("-with-cgroups" if self.has_cgroups else "")
             + (f"-without-{self.without}" if self.without else "")
+            + ("-unix-sockets" if self.unix_sockets else "")
         )
 
 
@@ -44,8 +46,10 @@ def settings() -> list[Setting]:
         return [Setting(Tier.B), Setting(Tier.C)]
     return [
         Setting(Tier.A),
+        Setting(Tier.A, unix_sockets=True),
         Setting(Tier.A, Layer.SECCOMP),
         Setting(Tier.B, unprivileged=True, has_cgroups=True),
+        Setting(Tier.B, unprivileged=True, has_cgroups=True, unix_sockets=True),
         Setting(Tier.A, Layer.NAMESPACES),
         Setting(Tier.B, unprivileged=True),
         Setting(Tier.C, unprivileged=True),
@@ -76,6 +80,7 @@ class AttackRuns:
         words = ["-m", "jobyard.sandbox.attacks", "--tier", setting.tier]
         # Attacks on the daemon itself do not depend on the layer that is left out.
         words += ["--without", setting.without, "--programs"] if setting.without else []
+        words += ["--unix-sockets"] if setting.unix_sockets else []
         if not setting.unprivileged:
             return _run([sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT / "src")})
         if self._unprivileged is None:

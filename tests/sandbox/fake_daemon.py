@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.support import ROOT
 
 from jobyard.sandbox.protocol import (
     ClientMessage,
@@ -36,6 +38,7 @@ from jobyard.sandbox.protocol import (
     encode_frame,
 )
 
+STARTED = "the fake daemon is up"
 _decode = msgspec.msgpack.Decoder(ClientMessage).decode
 LANGUAGES = (
     Language(name="python", version="3.11.2", pool=2),
@@ -198,10 +201,23 @@ async def daemon(folder: Path, **options: Any) -> AsyncIterator[FakeDaemon]:
         await fake.stop()
 
 
+@contextmanager
+def daemon_process(path: Path) -> Iterator[Path]:
+    """The fake daemon as a process of its own, which accepts connections when the block begins."""
+    words = [sys.executable, "-m", "tests.sandbox.fake_daemon", "--socket", str(path)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stderr is not None
+        # The socket exists before anything listens on it; this line is written after.
+        line = process.stderr.readline().decode()
+        assert line.strip() == STARTED, line
+        yield path
+        process.stdin.close()
+
+
 async def main(path: str, slots: int) -> None:
     fake = FakeDaemon(path, slots=slots)
     await fake.start()
-    print("the fake daemon is up", file=sys.stderr, flush=True)
+    print(STARTED, file=sys.stderr, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, lambda: os.read(0, 1))
     await fake.stop()
 

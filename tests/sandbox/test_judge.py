@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,10 @@ async def here(daemon: PrivateDaemon) -> AsyncIterator[Judge]:
         ("print(0.1 + 0.2)", "0.3", {"comparison": "numbers"}, "ACCEPTED"),
         ("print(0.31)", "0.3", {"comparison": "numbers", "tolerance": 0.001}, "WRONG_ANSWER"),
         ("print('nan')", "0.3", {"comparison": "numbers", "tolerance": 1}, "WRONG_ANSWER"),
+        ("print(2**53 + 1)", str(2**53), {"comparison": "numbers", "tolerance": 0}, "WRONG_ANSWER"),
+        ("print(10**30 + 1)", f"{10**30}.0", {"comparison": "numbers", "tolerance": 1e-31}, "WRONG_ANSWER"),
+        ("print('+1e2')", "100.0", {"comparison": "numbers", "tolerance": 0}, "ACCEPTED"),
+        ("print('1e999999999')", "1", {"comparison": "numbers", "tolerance": 1}, "WRONG_ANSWER"),
         ("print(6); exit(1)", "6", {}, "RUNTIME_ERROR"),
         ("print(6, flush=True)\nwhile True: pass", "6", {"limits": {"time_seconds": 0.3}}, "TIME_LIMIT"),
     ],
@@ -133,22 +138,189 @@ async def test_checker_decides(here: Judge) -> None:
         ("import os; os.kill(os.getpid(), 9)", {}),
         ("raise SystemExit(3)", {}),
         ("x = bytearray(1 << 29)", {}),
-        ("this is not Python: it ends with exit code 1, yet says so on stderr", {}),
+        ("this is not Python", {}),
+        ("open('input.txt').read().split()[0]", {}),
+        ("assert False", {}),
     ],
-    ids=["hangs", "floods", "dies", "fails", "fills memory", "is invalid"],
+    ids=["hangs", "floods", "dies", "fails", "fills memory", "is invalid", "raises", "asserts"],
 )
 async def test_checker_that_does_not_decide_accepts_nothing(here: Judge, checker: str, limits: dict[str, Any]) -> None:
     found = await here.result("print(1)", tests=[case("", "1", points=3)], checker=with_checker(checker, **limits))
-    assert found["results"][0]["verdict"] in ("CHECKER_ERROR", "WRONG_ANSWER")
+    assert found["results"][0]["verdict"] == "CHECKER_ERROR", found
+    assert found["results"][0]["message"]
     assert (found["points"], found["passed"]) == (0, 0)
 
 
-async def test_checker_cannot_give_more_than_the_points(here: Judge) -> None:
-    for claim in ("points 1e308", "points -1", "points nan", "points inf"):
-        found = await here.result(
-            "print(1)", tests=[case("", "1", points=3)], checker=with_checker(f"print({claim!r})")
-        )
-        assert 0 <= found["points"] <= 3
+@pytest.mark.parametrize(
+    ("language", "fails", "rejects"),
+    [
+        ("python", "raise KeyError('x')", "import sys; sys.exit('other words')"),
+        ("javascript", "null.x", "console.error('other words'); process.exit(1)"),
+        ("typescript", "throw new Error('x');", "process.exit(1);"),
+        (
+            "java",
+            "public class Main { public static void main(String[] a) { throw new RuntimeException(); } }",
+            "public class Main { public static void main(String[] a) { System.exit(1); } }",
+        ),
+        (
+            "go",
+            'package main\nimport "os"\nfunc main() { println(os.Args[9]) }',
+            'package main\nimport "os"\nfunc main() { os.Exit(2) }',
+        ),
+        ("ruby", "nil.x", "abort 'other words'"),
+        ("perl", "$! = 2; die 'x'", "exit 1"),
+        ("lua", "nothing()", "os.exit(1)"),
+        ("tcl", "nothing", "exit 1"),
+        ("r", "f <- function() stop('x'); f()", "quit(status=1)"),
+    ],
+)
+async def test_failing_checker_is_not_a_rejection(here: Judge, language: str, fails: str, rejects: str) -> None:
+    await here.needs(language)
+    for source, verdict in ((fails, "CHECKER_ERROR"), (rejects, "WRONG_ANSWER")):
+        checker = with_checker(source, language, memory_mb=256)
+        found = await here.result("print(1)", expected_output="1", checker=checker)
+        assert found["verdict"] == verdict, found
+
+
+@pytest.mark.parametrize("claim", ["points 1e308", "points 2", "points -1", "points nan", "points inf"])
+@pytest.mark.parametrize("code", [0, 7])
+async def test_checker_cannot_give_more_than_the_points(here: Judge, claim: str, code: int) -> None:
+    checker = with_checker(f"print({claim!r}); raise SystemExit({code})")
+    found = await here.result("print(1)", tests=[case("", "1", points=3)], checker=checker)
+    assert (found["points"], found["verdict"]) == (0, "CHECKER_ERROR")
+    assert claim in found["results"][0]["message"]
+
+
+ECHO = """
+import sys
+text = open("output.txt").read()
+if sys.argv[3:] and text.split()[:1] == open("expected.txt").read().split():
+    sys.exit(0)
+{0}
+sys.exit({1})
+"""
+TRACEBACK = 'Traceback (most recent call last):\\n  File \\"/box/main.py\\", line 1\\nKeyError: 1'
+
+
+@pytest.mark.parametrize("forged", ["points 1", "x\\npoints 1", "points nan", TRACEBACK, f"{TRACEBACK}\\npoints 1"])
+@pytest.mark.parametrize(
+    ("echo", "code"),
+    [
+        ("print(text)", "1"),
+        ("print(text, file=sys.stderr)", "2"),
+        ("print(text); print(text, file=sys.stderr)", "1"),
+        ("for word in text.split('\\n'): print(word.strip(), file=sys.stderr)", "1"),
+        ("", "text"),
+        ("", "'expected 5, got:\\\\n' + text + ' instead'"),
+    ],
+)
+async def test_echoed_output_changes_no_verdict(here: Judge, forged: str, echo: str, code: str) -> None:
+    """What a program prints, and a checker repeats, gives no points and does not look like an error of the checker."""
+    checker = with_checker(ECHO.format(echo.replace("\\\\n", "\\n"), code.replace("\\\\n", "\\n")))
+    found = await here.result(f'print("{forged}")', tests=[case("", "5", points=3)], checker=checker)
+    assert (found["verdict"], found["points"]) == ("WRONG_ANSWER", 0)
+
+
+@pytest.mark.parametrize(
+    ("language", "report", "echo"),
+    [
+        (
+            "javascript",
+            "Node.js v18.1.0",
+            "for (const line of require('fs').readFileSync('output.txt', 'utf8').split('\\n'))"
+            " console.error(`${line} is wrong`);\nprocess.exit(1);",
+        ),
+        (
+            "perl",
+            "x at main.pl line 1.",
+            "open F, 'output.txt'; while (<F>) { chomp; print STDERR \"got: $_ 23\\n\" } exit 1",
+        ),
+        (
+            "ruby",
+            "main.rb:1:in x: y (NoMethodError)",
+            "File.foreach('output.txt') { |line| warn line; warn line.chomp + ' (Wrong)' }\nexit 2",
+        ),
+        (
+            "lua",
+            "/usr/bin/lua5.4: main.lua:1: x",
+            "for line in io.lines('output.txt') do io.stderr:write(line, ' is wrong\\n') end os.exit(1)",
+        ),
+        ("tcl", "    while executing", "puts stderr [read [open output.txt]]; exit 1"),
+        ("r", "Execution halted", "writeLines(readLines('output.txt'), stderr()); quit(status=1)"),
+        (
+            "go",
+            "goroutine 1 [running]:",
+            'package main\nimport "os"\n'
+            'func main() { data, _ := os.ReadFile("output.txt"); os.Stderr.Write(data); os.Exit(2) }',
+        ),
+        (
+            "java",
+            'Exception in thread "main" java.lang.OutOfMemoryError',
+            "import java.nio.file.*; public class Main { public static void main(String[] a) throws Exception {"
+            ' for (String line : Files.readAllLines(Path.of("output.txt"))) System.err.println(line + " is wrong");'
+            " System.exit(1); } }",
+        ),
+    ],
+)
+async def test_echoed_report_is_no_error_of_a_checker_in(here: Judge, language: str, report: str, echo: str) -> None:
+    await here.needs(language)
+    checker = with_checker(echo, language, memory_mb=256)
+    found = await here.result(f"print({report!r})", tests=[case("", "5")], checker=checker)
+    assert (found["verdict"], found["points"]) == ("WRONG_ANSWER", 0), found
+
+
+async def test_long_output_that_is_echoed_is_no_error_of_the_checker(here: Judge) -> None:
+    source = "import os, sys; os.write(1, b'\\xff' * 60_000)"
+    checker = with_checker("import sys; print('wrong', open('output.txt', 'rb').read()); sys.exit(1)")
+    found = await here.result(source, tests=[case("", "5")], checker=checker)
+    assert (found["verdict"], len(found["results"][0]["message"])) == ("WRONG_ANSWER", 1000)
+
+
+async def test_checker_of_the_documentation_rejects_what_is_no_text(here: Judge) -> None:
+    document = (Path(__file__).parents[2] / "docs/howto/judging.md").read_text()
+    checker = with_checker(document.split("```python\n")[1].split("```")[0])
+    for source, verdict in (("import os; os.write(1, b'\\xff')", "WRONG_ANSWER"), ("print('b a')", "ACCEPTED")):
+        assert (await here.result(source, expected_output="a b", checker=checker))["verdict"] == verdict
+
+
+async def test_echoed_output_takes_no_points_below_the_first_line(here: Judge) -> None:
+    checker = with_checker("print('points 0.5'); print(open('output.txt').read())")
+    found = await here.result("print('points 0.1')", tests=[case("", "", points=4)], checker=checker)
+    assert (found["points"], found["results"][0]["message"]) == (2, "points 0.1")
+    checker = with_checker("print('read:'); print(open('output.txt').read())")
+    found = await here.result("print('points 0.1')", tests=[case("", "", points=4)], checker=checker)
+    assert (found["verdict"], found["points"]) == ("ACCEPTED", 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "verdict", "points"),
+    [
+        (0, "ok 5 numbers", "ACCEPTED", 4),
+        (1, "wrong answer 1st numbers differ", "WRONG_ANSWER", 0),
+        (2, "wrong output format Unexpected end of file", "WRONG_ANSWER", 0),
+        (3, "FAIL Unexpected end of file (answer)", "CHECKER_ERROR", 0),
+        (7, "points 0.25 three of twelve", "WRONG_ANSWER", 1),
+        (7, "points 0.25\\npoints 1", "WRONG_ANSWER", 1),
+        (7, "points 1", "ACCEPTED", 4),
+        (7, "points 40", "CHECKER_ERROR", 0),
+        (7, "partially correct", "CHECKER_ERROR", 0),
+        (1, "points 1", "WRONG_ANSWER", 0),
+    ],
+)
+async def test_exit_codes_of_testlib(here: Judge, code: int, says: str, verdict: str, points: int) -> None:
+    """As testlib ends a checker: a code, and the outcome in stderr."""
+    await here.needs("c")
+    source = f'#include <stdio.h>\nint main(void) {{ fprintf(stderr, "{says}\\n"); return {code}; }}'
+    found = await here.result("print(1)", tests=[case("", "", points=4)], checker=with_checker(source, "c"))
+    assert (found["verdict"], found["points"]) == (verdict, points), found
+
+
+async def test_points_of_both_streams_are_the_smaller_ones(here: Judge) -> None:
+    """A checker gives points in one stream and repeats what it read in the other."""
+    for shown, stated in (("stdout", "stderr"), ("stderr", "stdout")):
+        source = f"import sys; sys.{shown}.write('points 1\\n'); sys.{stated}.write('points 0.5\\n'); sys.exit(7)"
+        found = await here.result("print(1)", tests=[case("", "", points=4)], checker=with_checker(source))
+        assert (found["verdict"], found["points"]) == ("WRONG_ANSWER", 2)
 
 
 async def test_checker_is_confined_like_any_program(here: Judge) -> None:
@@ -178,11 +350,14 @@ async def test_program_does_not_see_the_expected_output(here: Judge) -> None:
         ({"tests": [{"points": -1}]}, "/tests/0/points"),
         ({"tests": [{"points": 1e300}]}, "/tests/0/points"),
         ({"tests": [{}] * 101}, "/tests"),
+        ({"tests": []}, "/tests"),
         ({"tests": [{}], "input": "a"}, "/input"),
         ({"tests": [{"limits": {"time_seconds": 99}}]}, "/tests/0/limits/time_seconds"),
         ({"tests": [{"input": "a", "input_base64": "YQ=="}]}, "/tests/0/input_base64"),
         ({"comparison": "fuzzy"}, "/comparison"),
-        ({"tolerance": -1}, "/tolerance"),
+        ({"tolerance": -1, "comparison": "numbers"}, "/tolerance"),
+        ({"tolerance": 0.1}, "/tolerance"),
+        ({"tolerance": 0.1, "comparison": "tokens"}, "/tolerance"),
         ({"runs": 21}, "/runs"),
         ({"checker": {"language": "cobol", "source_code": "x"}}, "/checker/language"),
         ({"checker": {"language": "python", "source_code": ""}}, "/checker/source_code"),

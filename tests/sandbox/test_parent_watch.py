@@ -77,3 +77,11 @@ def test_daemon_stops_when_stdin_closes(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert not path.exists()
+
+
+def test_a_missing_socket_folder_is_an_error_and_is_not_created(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "s.sock"
+    words = ["-m", "jobyard.sandbox.daemon", "--socket", str(path), "--min-tier", "C"]
+    result = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, path.parent.exists()) == (1, False)
+    assert str(path.parent) in result.stderr

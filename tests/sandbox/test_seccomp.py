@@ -24,8 +24,10 @@ RULES = [
     seccomp.Rules(),
     seccomp.Rules(can_fork=False, has_memory_group=False),
     seccomp.Rules(can_execute=False, can_change_files=False),
+    seccomp.Rules(unix_sockets=True),
 ]
-CLONE, CLONE3, FCNTL, MOUNT, SECCOMP, SETNS, PRCTL_NUMBER = 56, 435, 72, 165, 317, 308, 157
+RULE_NAMES = ["all", "no fork", "read only", "Unix sockets"]
+CLONE, CLONE3, FCNTL, MOUNT, SECCOMP, SETNS, PRCTL_NUMBER, SOCKET = 56, 435, 72, 165, 317, 308, 157, 41
 
 
 @cache
@@ -97,6 +99,7 @@ sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setsc
 tgkill timer_create tkill truncate unlink unlinkat utime utimensat utimes
 """
 WITH_GROUP = "fork memfd_create splice tee vfork vmsplice"
+WITH_UNIX_SOCKETS = " accept accept4 bind connect listen"
 OWN_PID = 0x7FEDCBA9
 DESCRIPTOR_COMMANDS = {0, 1, 2, 3, 4, 5, 1030, 1032, 1033, 1034}
 PROCESS_OPTIONS = {2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41}
@@ -105,7 +108,9 @@ CLOCKS = {*range(12), 0xFFFFFFFA, 0xFFFFFFFE}
 SINGLE_FLAGS = {0, *(1 << bit for bit in range(32))}
 # Without those for namespaces and without PARENT.
 CLONE_FLAGS = SINGLE_FLAGS - {1 << bit for bit in (15, 17, 25, 26, 27, 28, 29, 30)}
-THREAD = 0x10000
+CLONE_THREAD, CLONE_FILES = 0x10000, 0x400
+THREAD = CLONE_THREAD | CLONE_FILES
+FLAGS = {start | flag for start in (0, CLONE_THREAD, THREAD) for flag in SINGLE_FLAGS}
 
 
 TRIED = {
@@ -130,7 +135,7 @@ class Tier(NamedTuple):
 
 IN_ALL_TIERS: dict[tuple[str, int, tuple[int, ...]], set[int]] = {
     ("fcntl", 1, ()): DESCRIPTOR_COMMANDS,
-    ("fcntl", 2, (0, 4)): {flags | other for flags in (0, 1 << 16) for other in SINGLE_FLAGS} - {1 << 14, 5 << 14},
+    ("fcntl", 2, (0, 4)): {flags for flags in FLAGS if not flags & 1 << 14},
     ("ioctl", 1, ()): {0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451},
     ("prctl", 0, ()): PROCESS_OPTIONS,
     ("setsockopt", 2, (0, 1)): {20, 21},
@@ -144,7 +149,7 @@ IN_ALL_TIERS: dict[tuple[str, int, tuple[int, ...]], set[int]] = {
     ("clone", 0, ()): {THREAD | flag for flag in CLONE_FLAGS},
     ("clone3", 0, ()): set(),
 }
-FORKS = {("clone", 0, ()): {*IN_ALL_TIERS["clone", 0, ()], *CLONE_FLAGS}}
+FORKS = {("clone", 0, ()): {start | flag for start in (0, CLONE_THREAD, THREAD) for flag in CLONE_FLAGS}}
 PRCTL = {("prctl", 0, ()): {1, *PROCESS_OPTIONS}}
 ONE, ALL = {OWN_PID}, {0, OWN_PID}
 TIERS = {
@@ -155,6 +160,16 @@ TIERS = {
         | PRCTL
         | FORKS
         | {("fcntl", 1, ()): {1031, *DESCRIPTOR_COMMANDS}, ("setsockopt", 2, (0, 1)): {7, 8, 20, 21}},
+    ),
+    "with Unix sockets": Tier(
+        seccomp.Rules(unix_sockets=True),
+        EVERYWHERE + WITH_NAMESPACES + WITH_GROUP + WITH_UNIX_SOCKETS,
+        IN_ALL_TIERS
+        | PRCTL
+        | FORKS
+        | {("fcntl", 1, ()): {1031, *DESCRIPTOR_COMMANDS}, ("setsockopt", 2, (0, 1)): {2, 7, 8, 20, 21}}
+        | {("setsockopt", 1, (0, 0, 2)): {1}}
+        | {("socket", 0, (0, 1)): {1}, ("socket", 1, (1,)): {1}, ("socket", 2, (1, 1)): {0}},
     ),
     "B": Tier(
         seccomp.Rules(can_fork=False, has_memory_group=False), EVERYWHERE + WITH_NAMESPACES, IN_ALL_TIERS | PRCTL
@@ -174,7 +189,6 @@ TIERS = {
         | {(name, 0, ()): CLOCKS for name in ("clock_getres", "clock_gettime", "clock_nanosleep", "timer_create")},
     ),
 }
-FLAGS = {0, *(1 << bit for bit in range(32)), *(THREAD | 1 << bit for bit in range(32))}
 
 
 @cache
@@ -219,7 +233,23 @@ def allowed_values(program: bytes, number: int, index: int, fixed: tuple[int, ..
     return found
 
 
-def test_locks_succeed_without_effect() -> None:
+def test_unix_sockets_may_have_two_flags_and_nothing_else() -> None:
+    program = seccomp.build_single(seccomp.Rules(unix_sockets=True))
+    nonblocking, close_on_exec = 0x800, 0x80000
+    for flags in range(32):
+        is_allowed = outcome(program, SOCKET, (1, 1 | 1 << flags, 0, 0, 0, 0)) == ALLOW
+        assert is_allowed == (1 << flags in (1, nonblocking, close_on_exec)), flags
+    assert outcome(program, SOCKET, (1, 1 | nonblocking | close_on_exec, 0, 0, 0, 0)) == ALLOW
+    assert outcome(program, SOCKET, (1 << 32 | 2, 1, 0, 0, 0, 0)) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize("rest", [{"own_pid_only": True}, {"has_memory_group": False}])
+def test_unix_sockets_need_namespaces_and_a_memory_group(rest: dict[str, bool]) -> None:
+    with pytest.raises(ValueError, match="need namespaces and a memory group"):
+        seccomp.Rules(unix_sockets=True, **rest)
+
+
+def test_fcntl_lock_calls_return_0_without_locking() -> None:
     for tier in TIERS.values():
         program = seccomp.build_single(tier.rules)
         for command in (6, 7):
@@ -230,7 +260,9 @@ def calls(program: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
     """All calls; with many arguments where these matter."""
     chance = random.Random(6)
     words = [0, 1, 2, 3, 4, 16, 38, 47, 0x11, 0x10000, 0x3D0F00, 0x5401, 0x1200011, 1 << 32, (1 << 64) - 1]
-    words += [1 << bit for bit in range(32)] + [0x10000 | 1 << bit for bit in range(17, 32)]
+    words += (
+        [1 << bit for bit in range(32)] + [0x10000 | 1 << bit for bit in range(17, 32)] + [THREAD, THREAD | 1 << 28]
+    )
     for number in range(480):
         if not looks_at_arguments(program, number):
             yield number, tuple(chance.getrandbits(64) for _ in range(6))
@@ -241,7 +273,7 @@ def calls(program: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield number, tuple(chance.choice([chance.choice(words), chance.getrandbits(64)]) for _ in range(6))
 
 
-@pytest.mark.parametrize("rules", RULES, ids=["all", "no fork", "read only"])
+@pytest.mark.parametrize("rules", RULES, ids=RULE_NAMES)
 def test_two_filters_equal_a_single_one(rules: seccomp.Rules) -> None:
     filters, one = seccomp.build(rules), seccomp.build_single(rules)
     allowed = 0
@@ -252,7 +284,7 @@ def test_two_filters_equal_a_single_one(rules: seccomp.Rules) -> None:
     assert allowed > 200
 
 
-@pytest.mark.parametrize("rules", RULES, ids=["all", "no fork", "read only"])
+@pytest.mark.parametrize("rules", RULES, ids=RULE_NAMES)
 def test_calls_of_another_architecture_kill(rules: seccomp.Rules) -> None:
     filters = seccomp.build(rules)
     for architecture in (ARM, I386):

@@ -54,7 +54,7 @@ async def test_same_source_is_compiled_once(compiler: Compiler) -> None:
 
 
 async def test_builds_are_not_shared_with_other_clients(compiler: Compiler) -> None:
-    """A build from the cache tells that somebody compiled the same source, and its time tells when it was fast."""
+    """A build from the cache, or the time of a fast one, reveals that another client compiled the same source."""
     chain = Toolchain(compiler)
     compiler.go.set()
     first, again, other = [

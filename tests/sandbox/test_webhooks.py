@@ -119,6 +119,7 @@ FORBIDDEN = [
     "http://169.254.169.254/latest/meta-data/", "http://0.0.0.0/", "http://[::1]/", "http://[::ffff:127.0.0.1]/",
     "http://[fe80::1]/", "http://[fd00::1]/", "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://224.0.0.1/",
     "http://100.64.0.1/", "http://255.255.255.255/", "http://2130706433/", "http://127.1/", "http://0/",
+    "http://0x7f000001/", "http://0x7f.1/", "http://0xA9FEA9FE/", "http://0300.0250.0.1/", "http://localhost./", "http://10.0.0.1./",
     "ftp://example.com/", "file:///etc/passwd", "gopher://example.com/", "http://", "example.com", "http://user:secret@example.com/",
     "http://example.com/\r\nX: y", "http://example.com/a b", "http://example.com:99999/",
 ]  # fmt: skip

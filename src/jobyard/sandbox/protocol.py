@@ -128,6 +128,8 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     extensions: tuple[str, ...] = ()  # of source files, with the dot
     own_files: tuple[str, ...] = ()  # names in the program's folder that the language uses itself
     compile_options: tuple[str, ...] = ()  # allowed in a request; a final * stands for letters, digits and _=.+-
+    max_compile_seconds: float | None = None  # the most that a request may set; None: it has no compiler
+    max_compile_memory_mb: int | None = None
     example: str = ""  # a program that prints a greeting
 
 
@@ -141,6 +143,8 @@ class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     languages: tuple[Language, ...] = ()
     missing: dict[str, str] = {}  # languages that failed their self-test, with the reason
     checking: tuple[str, ...] = ()  # languages whose self-test has not ended yet; their runs wait for it
+    unix_sockets: bool = False  # whether programs may create Unix stream sockets
+    why_no_unix_sockets: str = ""  # why not, although the operator has allowed them
     slots: int = 0
     running: int = 0
     idle: dict[str, int] = {}  # warm boxes by language
@@ -167,6 +171,7 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     verdict: RunVerdict
     exit_code: int  # 128 + signal when a signal ended the program
     signal: int | None = None
+    crash: bytes = b""  # from stderr: what the runtime prints when it ends a program for an error not handled
     stdout: bytes = b""
     stderr: bytes = b""
     stdout_truncated: bool = False

@@ -14,6 +14,7 @@ from jobyard.sandbox.protocol import Limits
 
 MAX_NAME_BYTES = 255  # of each path component, as in common file systems
 MAX_PATH_BYTES = 1024
+TOO_LONG = f"Must have at most {MAX_NAME_BYTES} bytes per component and {MAX_PATH_BYTES:,} in total."
 MAX_ARGS = 256
 MAX_ARGS_BYTES = 64 << 10
 MAX_POINTS = 1_000_000
@@ -163,8 +164,11 @@ def names(given: tuple[str, ...], what: str, most: int, own: tuple[str, ...] = (
     """Check each name, and that no two of them collide."""
     if len(given) > most:
         yield BoundsViolation((what,), f"Must have at most {most} items.")
+        return
     seen: set[str] = set()
-    folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in given) for end in range(1, len(parts))}
+    # A name that is too long is rejected below: the folders of one with very many slashes would fill the memory.
+    paths = [name.split("/") for name in given if len(name) <= MAX_PATH_BYTES]
+    folders = {"/".join(parts[:end]) for parts in paths for end in range(1, len(parts))}
     for number, name in enumerate(given):
         why = file_name_problem(name)
         if why is None and name.partition("/")[0] in own:
@@ -186,6 +190,8 @@ def file_name_problem(name: str) -> str | None:
     """
     if not name:
         return "Must not be empty."
+    if len(name) > MAX_PATH_BYTES:
+        return TOO_LONG
     if name.startswith("/"):
         return "Must be relative to the program's folder."
     if any(part in ("", ".", "..") for part in name.split("/")):
@@ -193,5 +199,5 @@ def file_name_problem(name: str) -> str | None:
     if any(not character.isprintable() for character in name):
         return "Must consist of printable characters."
     if any(len(part.encode()) > MAX_NAME_BYTES for part in name.split("/")) or len(name.encode()) > MAX_PATH_BYTES:
-        return f"Must have at most {MAX_NAME_BYTES} bytes per component and {MAX_PATH_BYTES:,} in total."
+        return TOO_LONG
     return None

@@ -25,7 +25,7 @@ from jobyard.executors.sandbox.judge import (
 from jobyard.executors.sandbox.live_input import LiveInput
 from jobyard.executors.sandbox.live_output import LiveOutput
 from jobyard.executors.sandbox.program import Program, TestCase, read
-from jobyard.executors.sandbox.result import as_json, run_result
+from jobyard.executors.sandbox.result import as_json, figures, run_result
 from jobyard.ports.executor import Attempt
 from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunVerdict
 
@@ -104,8 +104,7 @@ class SandboxExecutor:
         last = finished[-1]
         if program.runs == 1:
             return last, {}
-        figures = ("execution_time_ms", "cpu_time_ms", "memory_peak_bytes")
-        runs = [{name: getattr(each, name) for name in figures} for each in finished]
+        runs = [figures(each) for each in finished]
         typical = msgspec.structs.replace(
             last,
             execution_time_ms=median(each.execution_time_ms for each in finished),
@@ -144,7 +143,7 @@ class SandboxExecutor:
             return Judged(verdict=finished.verdict)
         if program.checker is not None:
             request = checker_request(program.checker, case, finished.stdout, attempt.lease.group or "")
-            return judged_by_checker(await self._client.run(request))
+            return judged_by_checker(await self._client.run(request), finished.stdout)
         if case.expected is None:
             return Judged(verdict=Judgement.ACCEPTED, share=1.0)
         return compare(case.expected, finished.stdout, program.comparison, program.tolerance)

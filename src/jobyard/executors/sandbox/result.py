@@ -21,11 +21,9 @@ def run_result(finished: RunFinished) -> dict[str, Any]:
         **_output("stdout", finished.stdout, is_cut=finished.stdout_truncated),
         **_output("stderr", finished.stderr, is_cut=finished.stderr_truncated),
         "exit_code": finished.exit_code,
-        "execution_time_ms": round(finished.execution_time_ms, 3),
         "signal": finished.signal,
         "verdict": finished.verdict,
-        "cpu_time_ms": None if finished.cpu_time_ms is None else round(finished.cpu_time_ms, 3),
-        "memory_peak_bytes": finished.memory_peak_bytes,
+        **figures(finished),
         "memory_source": finished.memory_source,
         "setup_ms": round(finished.setup_ms, 3),
         "truncated": {"stdout": finished.stdout_truncated, "stderr": finished.stderr_truncated},
@@ -38,6 +36,14 @@ def run_result(finished: RunFinished) -> dict[str, Any]:
     if finished.notes:
         found["notes"] = finished.notes
     return found
+
+
+def figures(finished: RunFinished) -> dict[str, Any]:
+    return {
+        "execution_time_ms": round(finished.execution_time_ms, 3),
+        "cpu_time_ms": None if finished.cpu_time_ms is None else round(finished.cpu_time_ms, 3),
+        "memory_peak_bytes": finished.memory_peak_bytes,
+    }
 
 
 def _output(name: str, data: bytes, *, is_cut: bool = False) -> dict[str, str]:

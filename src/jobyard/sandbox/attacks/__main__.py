@@ -28,11 +28,17 @@ class SelftestReport(msgspec.Struct, frozen=True, kw_only=True):
     reports: list[AttackReport] = []
 
 
-async def run_selftest(tier: Tier | None, without: Layer | None, items: list[AnyAttack]) -> SelftestReport:
+async def run_selftest(
+    tier: Tier | None, without: Layer | None, items: list[AnyAttack], *, unix_sockets: bool = False
+) -> SelftestReport:
     try:
         async with (
             private_daemon(
-                tier=tier, without=without, slots=CONCURRENT_ATTACKS, languages=languages_of(items)
+                tier=tier,
+                without=without,
+                slots=CONCURRENT_ATTACKS,
+                languages=languages_of(items),
+                options=["--unix-sockets"] if unix_sockets else [],
             ) as daemon,
             attack_context(daemon.socket, without=without, secret=daemon.secret, is_private=True) as context,
         ):
@@ -49,11 +55,13 @@ def main() -> None:
     parser.add_argument("--without", type=Layer)
     parser.add_argument("--only", default="")
     parser.add_argument("--programs", action="store_true", help="run programs only, not attacks on the daemon itself")
+    parser.add_argument("--unix-sockets", action="store_true", help="let programs create Unix stream sockets")
     given = parser.parse_args()
     items = select([word for word in given.only.split(",") if word])
     if given.programs:
         items = [item for item in items if isinstance(item, Attack)]
-    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(run_selftest(given.tier, given.without, items))) + b"\n")
+    report = asyncio.run(run_selftest(given.tier, given.without, items, unix_sockets=given.unix_sockets))
+    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from jobyard.sandbox.attacks import (
     resources,
     syscalls,
     termination,
+    unix_sockets,
 )
 from jobyard.sandbox.attacks.attack import Attack
 
@@ -27,6 +28,7 @@ _MODULES = (
     other_languages,
     pinning,
     kernel_objects,
+    unix_sockets,
 )
 ATTACKS: tuple[Attack, ...] = tuple(
     sorted((attack for module in _MODULES for attack in module.ATTACKS), key=lambda attack: attack.number)

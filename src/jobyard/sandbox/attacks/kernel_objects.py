@@ -261,4 +261,38 @@ for number, name in ((1, "stdout"), (2, "stderr")):
         without={Layer.NAMESPACES: ()},
         stdin=b"given",
     ),
+    Attack(
+        172,
+        "threads with descriptors of their own",
+        with_syscall("""\
+import mmap
+VM, SIGHAND, THREAD = 0x100, 0x800, 0x10000
+stack = mmap.mmap(-1, 65536)
+top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + 65536
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return "child"
+
+def thread():
+    libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    if libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), top, VM | SIGHAND | THREAD, None) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+def write_to_closed():  # succeeds if the thread still has the end to read from
+    reader, writer = os.pipe()
+    attempt("thread", thread)
+    os.close(reader)
+    os.write(writer, b"x")
+
+may_fork = attempt("fork", fork).startswith("DONE")
+holds = attempt("write", write_to_closed).startswith("DONE")
+print(f"descriptors: {'ESCAPED' if holds and not may_fork else 'held'}", flush=True)
+os._exit(0)
+"""),
+        # A program that may fork has a control group, which counts the descriptors of its processes too.
+        Expected(prints={"descriptors": "held"}),
+    ),
 )

@@ -22,11 +22,11 @@ ATTACKS = (
         "TCP connection to a loopback service",
         CONNECT
         + """\
-attempt("four", connect, socket.AF_INET, ("127.0.0.1", @PORT@))
-attempt("six", connect, socket.AF_INET6, ("::1", @PORT@))
+attempt("IPv4", connect, socket.AF_INET, ("127.0.0.1", @PORT@))
+attempt("IPv6", connect, socket.AF_INET6, ("::1", @PORT@))
 """,
-        Expected(prints={"four": CLOSED, "six": CLOSED}),
-        without={Layer.SECCOMP: (Expected(prints={"four": UNREACHED, "six": f"{UNREACHED}|{CLOSED}"}),)},
+        Expected(prints={"IPv4": CLOSED, "IPv6": CLOSED}),
+        without={Layer.SECCOMP: (Expected(prints={"IPv4": UNREACHED, "IPv6": f"{UNREACHED}|{CLOSED}"}),)},
     ),
     Attack(
         26,
@@ -52,6 +52,7 @@ attempt("daemon", connect, socket.AF_UNIX, "@DAEMON@")
         without={
             Layer.SECCOMP: (Expected(prints={"path": "ENOENT", "abstract": "ECONNREFUSED", "daemon": "ENOENT|EACCES"}),)
         },
+        with_unix_sockets=(Expected(prints={"path": "ENOENT", "abstract": "ECONNREFUSED", "daemon": "ENOENT|EACCES"}),),
     ),
     Attack(
         28,

@@ -106,7 +106,7 @@ async def _wait_for_socket(socket: Path, process: subprocess.Popen[bytes], log: 
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no log"
+    return lines[-1].removesuffix(".") if lines else "no log"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from jobyard.sandbox.attacks import unix_socket_scenarios
 from jobyard.sandbox.attacks.attack import Attack, Expectation, Layer, judge
 from jobyard.sandbox.attacks.catalogue import ATTACKS
 from jobyard.sandbox.attacks.connection import DaemonUnresponsive, connect
@@ -42,7 +43,9 @@ def select(only: Collection[str]) -> list[AnyAttack]:
     >>> [item.name for item in select(["1", "memory bomb"])][:2]
     ['fork bomb', 'memory bomb']
     """
-    everything: list[AnyAttack] = sorted([*ATTACKS, *SCENARIOS], key=lambda item: item.number)
+    everything: list[AnyAttack] = sorted(
+        [*ATTACKS, *SCENARIOS, *unix_socket_scenarios.SCENARIOS], key=lambda item: item.number
+    )
     return [item for item in everything if not only or any(_matches(item, word) for word in only)]
 
 
@@ -80,7 +83,7 @@ async def run_attacks(context: AttackContext, items: Sequence[AnyAttack]) -> Asy
     context.state = await context.connection.checked_state()
     group: list[Attack] = []
     for item in items:
-        if isinstance(item, Attack) and not item.with_bystander and context.offers(item.language):
+        if isinstance(item, Attack) and not item.with_bystander and context.can_run(item):
             group.append(item)
             if len(group) < context.state.slots:
                 continue
@@ -112,7 +115,7 @@ async def _run_group(context: AttackContext, group: Sequence[Attack]) -> list[At
         return [first, *reports[1:]]
     reports = []
     for item, (seen, _) in zip(group, responses, strict=True):
-        problems = judge(expectation := item.expectation(context.tier, context.without), seen, item.limits)
+        problems = judge(expectation := context.expectation(item), seen, item.limits)
         if problems and _is_late(seen, item):
             reports.append(await run_attack(context, item))  # the others may have slowed it down
         else:
@@ -135,11 +138,13 @@ async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
     tier = context.state.tier
     if tier is None:
         return _report(item, "", "the daemon rejects every run", 0, None, [])
+    if item.needs_unix_sockets and not context.state.unix_sockets:
+        return _report(item, "", "programs have no Unix sockets", 0, None, [])
     if isinstance(item, Scenario):
         return await _run_scenario(context, item)
     if not context.offers(item.language):
         return _report(item, "", f"{item.language} is not offered", 0, None, [])
-    expectation = item.expectation(tier, context.without)
+    expectation = context.expectation(item)
     began = time.perf_counter()
     try:
         before = await _snapshot(context) if context.snapshot is None else context.snapshot

@@ -16,19 +16,19 @@ from pathlib import Path
 import msgspec
 
 from jobyard.sandbox import protocol as p
-from jobyard.sandbox.attacks.attack import DEFAULT_LIMITS, Layer
+from jobyard.sandbox.attacks.attack import DEFAULT_LIMITS, Attack, Expectation, Layer
 from jobyard.sandbox.attacks.connection import DaemonConnection, DaemonUnresponsive, connect
 from jobyard.sandbox.attacks.honeypot import Honeypot
 from jobyard.sandbox.attacks.leaks import PROC, ResourceSnapshot, descendants, groups
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 
 
-def _python(source: str, limits: p.Limits = DEFAULT_LIMITS) -> p.RunRequest:
+def python_request(source: str, limits: p.Limits = DEFAULT_LIMITS) -> p.RunRequest:
     return p.RunRequest(id=0, language="python", source=source.encode(), limits=limits)
 
 
-LONG = _python("import time\ntime.sleep(30)\n", p.Limits(time_seconds=30))
-HELLO = _python("print('hello')\n")
+LONG = python_request("import time\ntime.sleep(30)\n", p.Limits(time_seconds=30))
+HELLO = python_request("print('hello')\n")
 BAD_NUMBERS = (0.0, -1.0, math.nan, math.inf, -math.inf, 1e308)
 THREADS = """\
 import os, threading, time
@@ -126,6 +126,12 @@ class AttackContext:
     def offers(self, language: str) -> bool:
         return language in {known.name for known in self.state.languages}
 
+    def can_run(self, attack: Attack) -> bool:
+        return self.offers(attack.language) and (self.state.unix_sockets or not attack.needs_unix_sockets)
+
+    def expectation(self, attack: Attack) -> Expectation:
+        return attack.expectation(self.tier, self.without, has_unix_sockets=self.state.unix_sockets)
+
     @property
     def tier(self) -> p.Tier:
         assert self.state.tier is not None
@@ -139,6 +145,7 @@ class Scenario:
     expected: str
     run_attack: Callable[[AttackContext], Awaitable[list[str]]]
     needs_private_daemon: bool = False  # it harms the daemon
+    needs_unix_sockets: bool = False
 
 
 async def _run_hello(context: AttackContext, why: str) -> list[str]:
@@ -154,7 +161,7 @@ async def _bad_limits(context: AttackContext) -> list[str]:
     for word in ("memory_mb", "processes", "files_open", "output_bytes", "disk_mb", "disk_files"):
         limits += [p.Limits(**{word: number}) for number in (0, -1, 1 << 62)]
     for each in limits:
-        seen = await context.connection.run(_python("print('it ran')", each), seconds=10)
+        seen = await context.connection.run(python_request("print('it ran')", each), seconds=10)
         if not isinstance(seen, p.RunRejected):
             found.append(f"it ran with {_changed_limit(each)}")
     return found
@@ -171,14 +178,16 @@ def _changed_limit(limits: p.Limits) -> str:
 
 async def _memory_of_previous_run(context: AttackContext) -> list[str]:
     word = secrets.token_hex(16)
-    first = msgspec.structs.replace(_python(f"kept = '{word}'\nprint(input())\n"), stdin=word.encode(), args=(word,))
+    first = msgspec.structs.replace(
+        python_request(f"kept = '{word}'\nprint(input())\n"), stdin=word.encode(), args=(word,)
+    )
     found = []
     for _ in range(6):
         seen = await context.connection.run(first)
         if not isinstance(seen, p.RunFinished) or seen.stdout.strip() != word.encode():
             found.append(f"the first program: {seen}"[:200])
         search = SEARCH.replace("@HALF@", word[:16]).replace("@OTHER@", word[16:])
-        again = await context.connection.run(_python(search))
+        again = await context.connection.run(python_request(search))
         if not isinstance(again, p.RunFinished) or again.stdout != b"found: 0\n":
             found.append(f"a later program found it: {again}"[:300])
     return found
@@ -186,7 +195,7 @@ async def _memory_of_previous_run(context: AttackContext) -> list[str]:
 
 async def _network_of_previous_run(context: AttackContext) -> list[str]:
     """More runs than a pool has boxes, some concurrent: each finds its network as the first one did."""
-    run = _python(NETWORK)
+    run = python_request(NETWORK)
     seen = [await context.connection.run(run) for _ in range(12)]
     seen += await asyncio.gather(*(context.connection.run(run) for _ in range(12)))
     texts = {each.stdout if isinstance(each, p.RunFinished) else str(each).encode() for each in seen}
@@ -208,8 +217,8 @@ async def _concurrent_runs(context: AttackContext) -> list[str]:
         "try:\n    names = os.listdir('/proc')\nexcept OSError:\n    names = []\n"
         "print([name for name in names if name.isdigit() and int(name) not in (1, os.getpid())])\n"
     )
-    first = await _begin_and_wait_for_output(context.connection, one.encode())
-    second = await context.connection.run(_python(other))
+    first = await begin_and_wait_for_output(context.connection, one.encode())
+    second = await context.connection.run(python_request(other))
     await first
     is_blind = isinstance(second, p.RunFinished) and second.stdout == b"[]\n[]\n"
     return [] if is_blind else [f"it sees the other: {second}"[:200]]
@@ -359,10 +368,10 @@ async def _threads_of_another_daemon(context: AttackContext) -> list[str]:
         connect(daemon.socket) as connection,
     ):
         await connection.ready()
-        await asyncio.gather(*(_begin_and_wait_for_output(connection, many, wide) for _ in range(4)))
+        await asyncio.gather(*(begin_and_wait_for_output(connection, many, wide) for _ in range(4)))
         found = []
         for _ in range(8):
-            seen = await context.connection.run(_python(few, p.Limits(memory_mb=512)))
+            seen = await context.connection.run(python_request(few, p.Limits(memory_mb=512)))
             if not isinstance(seen, p.RunFinished) or seen.stdout != b"6\n":
                 found.append(f"threads are missing: {seen}"[:200])
     return found[:1]
@@ -424,7 +433,7 @@ def _is_alive(pid: int) -> bool:
     return _stat(pid)[0] not in {"Z", "X"}
 
 
-async def _begin_and_wait_for_output(
+async def begin_and_wait_for_output(
     connection: DaemonConnection, source: bytes, limits: p.Limits = DEFAULT_LIMITS
 ) -> asyncio.Future[p.RunResponse]:
     """Begin a run that prints a line when it is where it should be."""

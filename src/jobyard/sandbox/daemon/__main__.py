@@ -17,7 +17,7 @@ from typing import Any
 from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.daemon.languages import BadLanguages
 from jobyard.sandbox.daemon.parent_watch import DaemonNotifier, on_stdin_closed
-from jobyard.sandbox.daemon.socket_server import SocketInUse, serve
+from jobyard.sandbox.daemon.socket_server import CannotListen, make_folder, serve
 from jobyard.sandbox.protocol import Tier
 
 TESTING = "JOBYARD_SANDBOX_TESTING"  # if set, --without is allowed
@@ -39,6 +39,7 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
         on_stdin_closed(stop.set)
+    make_folder(path, uids)
     systemd = DaemonNotifier(os.environ)
     daemon = SandboxDaemon(options)
     try:
@@ -81,6 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--only", action="append", default=[], metavar="NAME", help="offer this language only; repeatable"
     )
     parser.add_argument("--pool", type=int, help="maximum size of each warm pool")
+    parser.add_argument("--unix-sockets", action="store_true", help="let programs create Unix stream sockets")
     parser.add_argument(
         "--allow-uid",
         type=int,
@@ -110,11 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             languages=given.languages,
             only=tuple(given.only),
             pool=given.pool,
+            unix_sockets=given.unix_sockets,
             without=tuple(given.without),
         )
         input_ends = given.until_input_ends
         _run(run(options, given.socket, given.allow_uid, given.ready_fd, until_input_ends=input_ends))
-    except (BadLanguages, SocketInUse, OSError) as error:
+    except (BadLanguages, CannotListen, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -39,12 +39,17 @@ def connect():
     with socket.socket() as s:
         s.settimeout(0.2)
         s.connect(("127.0.0.1", port))
+def connect_by_name():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(0.2)
+        s.connect(f"\\0jobyard-canary-{port}")
 libc = ctypes.CDLL(None)
 reaches("read a file of the machine", lambda: open(path).read())
 reaches("write to /usr", lambda: open("/usr/canary", "w"))
 reaches("write to the root", lambda: open("/canary", "w"))
 reaches("read /etc/shadow", lambda: open("/etc/shadow").read())
 reaches("open a connection", connect)
+reaches("connect to a Unix socket of the machine", connect_by_name)
 reaches("signal the daemon", lambda: os.kill(parent, 0))
 reaches("be root", lambda: os.geteuid() == 0 or os.getuid() == 0)
 reaches("become root", lambda: os.setuid(0))
@@ -125,11 +130,12 @@ async def _run(supervisor: RunSupervisor, source: str, limits: Limits, arguments
 
 @contextlib.contextmanager
 def bait() -> Iterator[tuple[str, int, socket.socket]]:
-    """A world-readable file and a listening port."""
+    """A world-readable file, a listening port, and an abstract Unix socket named after the port."""
     _sweep()
     with (
         tempfile.NamedTemporaryFile("w", prefix=f"{_BAIT}-{os.getpid()}-{start_time(os.getpid())}-") as file,
         socket.socket() as listener,
+        socket.socket(socket.AF_UNIX) as named,
     ):
         file.write(secrets.token_hex())
         file.flush()
@@ -137,6 +143,8 @@ def bait() -> Iterator[tuple[str, int, socket.socket]]:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         listener.setblocking(False)
+        named.bind(f"\0{_BAIT}-{listener.getsockname()[1]}")
+        named.listen(1)
         yield file.name, listener.getsockname()[1], listener
 
 

@@ -29,6 +29,7 @@ class DaemonOptions:
     languages: Path | None = None
     only: tuple[str, ...] = ()  # of the languages; empty: all
     pool: int | None = None  # upper limit for every pool; None: the size in the language definition
+    unix_sockets: bool = False  # whether programs may create them
     without: tuple[str, ...] = ()  # layers left out, to test the others
 
 
@@ -62,7 +63,12 @@ class SandboxDaemon:
         options = self._options
         try:
             runtime, reason = await tiers.choose(
-                self._definitions, options.min_tier, tier, pool=options.pool, without=options.without
+                self._definitions,
+                options.min_tier,
+                tier,
+                pool=options.pool,
+                unix_sockets=options.unix_sockets,
+                without=options.without,
             )
         except tiers.TierUnavailable as error:
             self._reason = str(error)
@@ -84,6 +90,8 @@ class SandboxDaemon:
         runtime.zygote.on_lost = self._on_zygote_lost
         self._decided.set()
         _log.info("tier %s; %s", runtime.tier, ", ".join(language.name for language in self._languages))
+        if runtime.why_no_unix_sockets:
+            _log.warning("unix_sockets has no effect: %s", runtime.why_no_unix_sockets)
         if not runtime.zygote.is_alive:
             self._on_zygote_lost()
         return True
@@ -169,6 +177,8 @@ class SandboxDaemon:
             languages=self._languages if supervisor else (),
             missing=self._missing,
             checking=tuple(self._checking),
+            unix_sockets=supervisor.runtime.has_unix_sockets if supervisor else False,
+            why_no_unix_sockets=supervisor.runtime.why_no_unix_sockets if supervisor else "",
             slots=self._options.slots,
             running=supervisor.running if supervisor else 0,
             idle=supervisor.idle() if supervisor else {},

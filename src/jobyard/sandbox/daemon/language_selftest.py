@@ -21,14 +21,17 @@ async def check_language(supervisor: RunSupervisor, name: str, definition: Langu
     version = await _version(definition)
     if why := await _run_self_test(supervisor, name, definition):
         return why
+    step = definition.compile
     return Language(
         name=name,
         version=version,
-        compiled=definition.compile is not None,
+        compiled=step is not None,
         pool=supervisor.runtime.pool_size(name),
         extensions=definition.extensions,
         own_files=definition.own_files,
-        compile_options=() if definition.compile is None else definition.compile.options,
+        compile_options=() if step is None else step.options,
+        max_compile_seconds=None if step is None else step.max_time_seconds,
+        max_compile_memory_mb=None if step is None else step.max_memory_mb,
         example=definition.example,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from jobyard.sandbox.protocol import option_matches
+from jobyard.sandbox.protocol import RunVerdict, option_matches
 
 _DEFAULT = Path(__file__).parent.parent / "languages.yaml"
 
@@ -41,6 +41,13 @@ class CompileStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class OutOfMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a runtime with a memory limit of its own ends a program that reaches it."""
+
+    exit_code: int
+    stderr: str  # a pattern
+
+
 class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: tuple[str, ...]  # a command that prints the version to stdout or stderr
     file: str  # name of the source in the program's folder
@@ -48,6 +55,8 @@ class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     run: tuple[str, ...] = ()  # the command; the program's args are appended
     start: tuple[str, ...] = ()  # a driver that is started ahead and reads the code from descriptor 3
     compile: CompileStep | None = None
+    crash: str = ""  # a pattern in stderr: the runtime prints it when it ends a program for an error not handled
+    out_of_memory: OutOfMemory | None = None  # None: it has no limit of its own
     preload: tuple[str, ...] = ()  # Python only: modules that the zygote imports once
     memory: str = "cgroup"  # or "address_space": its memory can also be limited by RLIMIT_AS
     pool: int = 0  # size of the warm pool
@@ -59,6 +68,22 @@ class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     python_path: tuple[str, ...] = ()  # Python only: folders to import packages from; readable like read_only
     example: str = ""  # for GET /languages: a program that prints "Hello, world!"
     slow_start: bool = False  # its self-test takes long: a daemon serves other languages before it ends
+
+    def crash_report(self, exit_code: int, stderr: bytes) -> bytes:
+        """What the pattern finds last, because the report of a runtime comes after all that the program printed."""
+        if exit_code == 0 or not self.crash:
+            return b""
+        report = b""
+        for found in re.finditer(self.crash.encode(), stderr, re.MULTILINE):
+            report = found[0]
+        return report
+
+    def verdict_of(self, seen: RunVerdict, exit_code: int, stderr: bytes) -> RunVerdict:
+        end = self.out_of_memory
+        if seen is not RunVerdict.RUNTIME_ERROR or end is None or exit_code != end.exit_code:
+            return seen
+        is_found = re.search(end.stderr.encode(), stderr, re.MULTILINE) is not None
+        return RunVerdict.MEMORY_LIMIT if is_found else seen
 
     @property
     def own_files(self) -> tuple[str, ...]:
@@ -72,6 +97,11 @@ class LanguageDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 # Below a top-level folder that belongs neither to programs nor to the kernel; /usr is readable anyway.
 _READABLE = re.compile(r"/(?!(box|dev|proc|sys|run|tmp|usr|drivers)/)[^/]+/[^/].*")
+_WHY_UNREADABLE = (
+    "Name an absolute path with at least two folders, without .., such as /opt/course, that is not below /box, /dev, "
+    "/proc, /sys, /run, /tmp or /drivers, which belong to programs and to the kernel, nor below /usr, which programs "
+    "can read anyway except for installed Python packages"
+)
 
 
 class BadLanguages(Exception):
@@ -82,14 +112,34 @@ def load(path: Path | None = None) -> dict[str, LanguageDefinition]:
     where = path or _DEFAULT
     try:
         data: Any = yaml.safe_load(where.read_text())
-        found = msgspec.convert(data, dict[str, LanguageDefinition], strict=False)
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise BadLanguages(f"Cannot read languages from {where}: {error}") from error
-    for name, language in found.items():
-        for shown in (*language.read_only, *language.python_path):
-            if not _READABLE.fullmatch(shown) or ".." in shown.split("/"):
-                raise BadLanguages(f"Cannot read languages from {where}: {name}: {shown} cannot be shown to programs.")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        # In one line, as `jobyard sandbox status` shows the last line of a daemon that did not start.
+        raise BadLanguages(f"Cannot read languages from {where}: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict) or not data:
+        raise BadLanguages(f"Cannot read languages from {where}: it must have at least one entry `name: …`.")
+    found = {}
+    for name, entry in data.items():
+        try:
+            found[str(name)] = _definition(entry)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise BadLanguages(f"Cannot read languages from {where}: {name}: {error}.") from error
     return found
+
+
+def _definition(entry: Any) -> LanguageDefinition:
+    """Raises ValidationError, ValueError."""
+    language = msgspec.convert(entry, LanguageDefinition, strict=False)
+    end = language.out_of_memory
+    for key, pattern in (("crash", language.crash), ("out_of_memory.stderr", "" if end is None else end.stderr)):
+        try:
+            re.compile(pattern.encode())
+        except re.error as error:
+            raise ValueError(f"{key}: {error}") from error
+    for key, paths in (("read_only", language.read_only), ("python_path", language.python_path)):
+        for shown in paths:
+            if not _READABLE.fullmatch(shown) or ".." in shown.split("/"):
+                raise ValueError(f"{key}: {shown} cannot be shown to programs. {_WHY_UNREADABLE}")
+    return language
 
 
 def readable_paths(languages: dict[str, LanguageDefinition]) -> list[str]:

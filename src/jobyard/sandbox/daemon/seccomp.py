@@ -4,10 +4,10 @@ Loading a long filter takes the kernel some tenths of a millisecond; inheriting 
 the list, extended by the calls that set up a box, and each box loads a short filter that removes those again.
 
 Other calls fail with EPERM; calls of another architecture kill the process. Left out on purpose, though containers
-commonly allow them: sockets, keys, io_uring, ptrace and process_vm, mounts and namespaces, inotify, mknod, file
-handles, locks (no limit counts their memory, and on shared files in /usr they would carry messages between programs),
-fadvise and preadv2 (they evict and probe the page cache, which shows what others have read), SysV and POSIX queues and
-shared memory.
+commonly allow them: sockets (but see _UNIX_SOCKETS), keys, io_uring, ptrace and process_vm, mounts and namespaces,
+inotify, mknod, file handles, locks (no limit counts their memory, and on shared files in /usr they would carry messages
+between programs), fadvise and preadv2 (they evict and probe the page cache, which shows what others have read), SysV
+and POSIX queues and shared memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple
 OWN_PID: Final = 0x7FEDCBA9
 _NEW_NAMESPACES: Final = 0x7E020000  # every CLONE_NEW* flag of clone()
 _CLONE_PARENT: Final = 0x00008000  # such a child belongs to the zygote and would keep the run from ending
-_THREAD: Final = 0x00010000
+# Without CLONE_FILES a thread has its own descriptors, as many as the process: only a cgroup limits what they hold.
+_THREAD: Final = 0x00010000 | 0x00000400
 
 _FILES = """
 access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fchdir fdatasync fstat fstatfs fsync
@@ -70,6 +71,10 @@ _PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendto sh
 # Above all not SO_ATTACH_FILTER: the memory for its machine code is limited for the whole machine.
 _TIMEOUTS = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)
 _BUFFERS = (socket.SO_RCVBUF, socket.SO_SNDBUF)  # only a cgroup counts them
+# Unix stream sockets, an option of the operator. Not TCP: an unread byte can pin the 32 kB from which it was sent, of
+# which little is counted. Not datagrams: they stay queued when their sender has closed its socket.
+_UNIX_SOCKETS = "accept accept4 bind connect listen"
+_SOCKET_FLAGS = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
 _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
 
@@ -94,6 +99,11 @@ class Rules:
     own_pid_only: bool = False
     can_change_files: bool = True
     has_memory_group: bool = True
+    unix_sockets: bool = False
+
+    def __post_init__(self) -> None:
+        if self.unix_sockets and (self.own_pid_only or not self.has_memory_group):
+            raise ValueError("Unix sockets need namespaces and a memory group")
 
 
 class Filters(NamedTuple):
@@ -150,6 +160,8 @@ def _base_filter(library: Any, rules: Rules) -> Any:
             library.Arg(0, library.EQ, socket.AF_UNIX),
             library.Arg(1, library.MASKED_EQ, 0xFF, kind),
         )
+    if rules.unix_sockets:
+        _unix_sockets(library, rules_filter)
     if rules.own_pid_only:
         for name in ("kill", "tgkill"):
             _allow_values(library, rules_filter, name, 0, (OWN_PID,))
@@ -162,6 +174,16 @@ def _base_filter(library: Any, rules: Rules) -> Any:
         for pid in (0, OWN_PID):
             rules_filter.add_rule(library.ALLOW, "getpriority", _equals(library, 0, 0), _equals(library, 1, pid))
     return rules_filter
+
+
+def _unix_sockets(library: Any, rules_filter: Any) -> None:
+    """Allow sockets with a name. Every call but the first finds only Unix sockets, because no others can be created."""
+    without_flags = 0xFFFFFFFF & ~_SOCKET_FLAGS
+    kind = library.Arg(1, library.MASKED_EQ, without_flags, socket.SOCK_STREAM)
+    rules_filter.add_rule(library.ALLOW, "socket", _equals(library, 0, socket.AF_UNIX), kind, _equals(library, 2, 0))
+    # Servers set it before they bind; it has no effect on a Unix socket.
+    level, option = _equals(library, 1, socket.SOL_SOCKET), _equals(library, 2, socket.SO_REUSEADDR)
+    rules_filter.add_rule(library.ALLOW, "setsockopt", level, option)
 
 
 def _descriptor_flags(library: Any, rules_filter: Any, rules: Rules) -> None:
@@ -187,7 +209,9 @@ def _box_filter(library: Any, rules: Rules) -> Any:
         if (_NEW_NAMESPACES | _CLONE_PARENT) >> bit & 1:
             rules_filter.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, 1 << bit, 1 << bit))
     if not rules.can_fork:
-        rules_filter.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, _THREAD, 0))
+        for bit in range(32):
+            if _THREAD >> bit & 1:
+                rules_filter.add_rule(refuse, "clone", library.Arg(0, library.MASKED_EQ, 1 << bit, 0))
     return rules_filter
 
 
@@ -200,6 +224,8 @@ def _names(rules: Rules) -> list[str]:
         names += _CHANGES.split()
     if rules.has_memory_group:
         names += _UNACCOUNTED_MEMORY.split()
+    if rules.unix_sockets:
+        names += _UNIX_SOCKETS.split()
     if rules.can_execute:
         names += ["execve", "execveat"]
     if rules.can_fork:

@@ -40,8 +40,8 @@ SIGNALS = frozenset(
 )
 
 
-class SocketInUse(Exception):
-    """The socket path belongs to another daemon or is not a socket."""
+class CannotListen(Exception):
+    """The socket path belongs to another daemon, is not a socket, or has no folder."""
 
 
 class _ServerProtocol(asyncio.Protocol):
@@ -137,12 +137,20 @@ class _ServerProtocol(asyncio.Protocol):
             task.cancel()
 
 
+def make_folder(path: Path, uids: Collection[int] = ()) -> None:
+    """Make the folder of the socket, if it is one of /run, which is empty after each boot. Raises CannotListen."""
+    folder = path.absolute().parent
+    if folder.is_dir():
+        return
+    if folder.parent != Path("/run"):
+        raise CannotListen(f"Cannot listen at {path}: folder {folder} not found. Create it, or pass another --socket.")
+    folder.mkdir(mode=0o711 if uids else 0o700)
+
+
 @contextlib.asynccontextmanager
 async def serve(daemon: SandboxDaemon, path: Path, uids: Collection[int] = ()) -> AsyncIterator[None]:
     """Serve at `path`: only this user and root may connect, and the users in `uids`."""
     allowed = {0, os.getuid(), *uids}
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, mode=0o711 if uids else 0o700)
     _remove_stale(path)
     listener = _listen(path, 0o666 if uids else 0o600)  # connection_made checks the user
     inode = _inode(path)
@@ -181,7 +189,7 @@ def _listen(path: Path, mode: int) -> socket.socket:
         try:
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
-            raise SocketInUse(f"Cannot listen at {path}: another daemon uses this socket.") from None
+            raise CannotListen(f"Cannot listen at {path}: another daemon uses this socket.") from None
         finally:
             os.unlink(temporary, dir_fd=folder)
     except BaseException:
@@ -196,11 +204,11 @@ def _remove_stale(path: Path) -> None:
     """Remove the socket of a daemon that no longer runs."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise SocketInUse(f"Cannot listen at {path}: it exists and is not a socket.")
+            raise CannotListen(f"Cannot listen at {path}: it exists and is not a socket.")
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))
             except OSError:
                 path.unlink()
                 return
-        raise SocketInUse(f"Cannot listen at {path}: another daemon uses this socket.")
+        raise CannotListen(f"Cannot listen at {path}: another daemon uses this socket.")

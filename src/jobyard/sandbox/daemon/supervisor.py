@@ -118,7 +118,7 @@ class RunSupervisor:
             if not self.runtime.has_folder:
                 why = f"tier {self.runtime.tier} has no folder for files"
                 completed.notes = dict.fromkeys(range(len(request.collect)), why)
-        return self._finished(request, completed, setup_ms, built.result if built else None)
+        return self._finished(request, language, completed, setup_ms, built.result if built else None)
 
     def _limits(self, limits: p.Limits, language: LanguageDefinition) -> p.Limits:
         """Add the language runtime's own threads to the process limit."""
@@ -142,13 +142,19 @@ class RunSupervisor:
         return p.RunFinished(id=request.id, verdict=verdict, exit_code=result.exit_code, tier=tier, compiled=result)
 
     def _finished(
-        self, request: p.RunRequest, completed: CompletedRun, setup_ms: float, compiled: p.CompileResult | None
+        self,
+        request: p.RunRequest,
+        language: LanguageDefinition,
+        completed: CompletedRun,
+        setup_ms: float,
+        compiled: p.CompileResult | None,
     ) -> p.RunFinished:
         return p.RunFinished(
             id=request.id,
-            verdict=completed.verdict,
+            verdict=language.verdict_of(completed.verdict, completed.exit_code, completed.stderr),
             exit_code=completed.exit_code,
             signal=completed.signal,
+            crash=language.crash_report(completed.exit_code, completed.stderr),
             stdout=completed.stdout,
             stderr=completed.stderr,
             stdout_truncated=completed.stdout_truncated,

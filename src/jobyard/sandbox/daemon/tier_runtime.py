@@ -37,11 +37,13 @@ class TierRuntime:
         groups: CgroupManager | None,
         *,
         pool: int | None = None,
+        unix_sockets: bool = False,
         without: Iterable[str] = (),
     ) -> None:
         self.tier, self.groups, self._languages = tier, groups, languages
         self._without = set(without)
         self._max_pool_size = pool
+        self._wants_unix_sockets = unix_sockets
         self._uid_lock: socket.socket | None = None
         self._user_ids = self._uids()
         self.zygote = ZygoteClient(groups, self._user_ids)
@@ -58,6 +60,19 @@ class TierRuntime:
     def can_fork(self) -> bool:
         """Whether programs may fork: without a cgroup children escape limits, without a namespace they outlive it."""
         return self.groups is not None and self._has_namespaces
+
+    @property
+    def has_unix_sockets(self) -> bool:
+        return self._wants_unix_sockets and not self.why_no_unix_sockets
+
+    @property
+    def why_no_unix_sockets(self) -> str:
+        """Why the operator's option has no effect; empty if it has, or if it is off."""
+        if not self._wants_unix_sockets or self.can_fork:
+            return ""
+        if not self._has_namespaces:
+            return f"tier {self.tier} has no network namespace, so programs could reach the sockets of the machine"
+        return f"tier {self.tier} has no cgroup here, and only a cgroup counts what is queued in sockets"
 
     def _uids(self) -> list[int]:
         if self.tier is Tier.B:
@@ -87,6 +102,7 @@ class TierRuntime:
             own_pid_only=not self._has_namespaces,
             can_change_files=self.has_folder,
             has_memory_group=self.groups is not None,
+            unix_sockets=self.has_unix_sockets,
         )
         preload = [module for language in self._languages.values() for module in language.preload]
         python_path = [path for language in self._languages.values() for path in language.python_path]
@@ -168,7 +184,7 @@ def _reserve_uids() -> tuple[socket.socket, int]:
 
 
 def _unprivileged_uid() -> int:
-    """The user who creates user namespaces: this one, or nobody when root tries tier B."""
+    """The user who creates user namespaces: this one, or the user `nobody` when root tries tier B."""
     return os.getuid() or _NOBODY
 
 

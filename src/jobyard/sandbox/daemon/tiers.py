@@ -26,6 +26,7 @@ async def choose(
     only: Tier | None,
     *,
     pool: int | None = None,
+    unix_sockets: bool = False,
     without: Collection[str] = (),
 ) -> tuple[TierRuntime, str]:
     """Open the best tier that contains its canaries; also say why it is not better. Raises TierUnavailable."""
@@ -36,7 +37,7 @@ async def choose(
         if tier > min_tier:
             reasons[tier] = f"below min_tier {min_tier}"
             continue
-        runtime, why = await _open(tier, languages, pool, without)
+        runtime, why = await _open(tier, languages, pool, unix_sockets, without)
         if runtime is not None:
             return runtime, _joined(reasons)
         reasons[tier] = why
@@ -48,7 +49,11 @@ def _joined(reasons: Mapping[Tier, str]) -> str:
 
 
 async def _open(
-    tier: Tier, languages: dict[str, LanguageDefinition], pool: int | None, without: Collection[str]
+    tier: Tier,
+    languages: dict[str, LanguageDefinition],
+    pool: int | None,
+    unix_sockets: bool,
+    without: Collection[str],
 ) -> tuple[TierRuntime | None, str]:
     if tier is Tier.A and os.getuid() != 0:
         return None, "not root"
@@ -57,7 +62,7 @@ async def _open(
     if tier is Tier.A and groups is None:
         return None, f"no cgroups: {why}"
     try:
-        runtime = TierRuntime(tier, languages, groups, pool=pool, without=without)
+        runtime = TierRuntime(tier, languages, groups, pool=pool, unix_sockets=unix_sockets, without=without)
     except OSError as error:
         if groups is not None:
             groups.close()
