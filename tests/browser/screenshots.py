@@ -62,17 +62,18 @@ PROGRAMS = (
 PICTURES = (
     Picture("overview", ""),
     Picture("overview-dark", "", "dark"),
-    Picture("queues", "queues", height=440),
+    Picture("queues", "queues", height=520),
     Picture("queue", "queues/exports", height=1000),
     Picture("jobs", "jobs?queue=exports", "dark"),
     Picture("job", "jobs/{running}", height=860),
-    Picture("dead-letters", "dead-letters", height=420),
+    Picture("dead-letters", "dead-letters", height=560),
     Picture("schedules", "schedules", "dark"),
     Picture("workflows", "workflows/{workflow}", height=740),
+    Picture("workflow-runs", "workflows", "dark"),
     Picture("runners", "runners"),
     Picture("code", "code", "dark", height=960),
-    Picture("workers", "workers", height=420),
-    Picture("settings", "settings?tab=audit", height=620),
+    Picture("workers", "workers", height=520),
+    Picture("settings", "settings?tab=audit", height=680),
     Picture("phone-overview", "", width=PHONE, height=860),
     Picture("phone-queue", "queues/exports", "dark", PHONE, 860),
 )
@@ -132,6 +133,7 @@ async def operate(api: ApiServer) -> None:
         client.headers["Authorization"] = f"Bearer {token}"
         for path in ("exports/groups/hooli/pause", "exports/groups/hooli/resume", "reports/pause", "reports/resume"):
             await client.post(f"/v1/queues/{path}")
+        await client.post("/v1/schedules/invoice-run/pause")
         await client.post("/v1/queues/exports/groups/cyberdyne/pause")
         for group, limit in (("umbrella", 2), ("soylent", 1), ("umbrella", 1)):
             await client.put(f"/v1/queues/exports/groups/{group}/limit", json={"limit": limit})
@@ -142,7 +144,7 @@ async def operate(api: ApiServer) -> None:
 async def pictures_of(
     browser: Browser, url: str, api: ApiServer, token: str, wanted: Sequence[Picture], scheme: Any
 ) -> None:
-    context = await browser.new_context(color_scheme=scheme)
+    context = await browser.new_context(color_scheme=scheme, reduced_motion="reduce")
     shown = DashboardPage(await context.new_page(), url)
     await shown.log_in(token)
     for picture in wanted:

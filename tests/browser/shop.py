@@ -18,6 +18,7 @@ from tests.server.support import ApiServer, serving
 
 from jobyard import Context, Jobyard
 from jobyard.app.declarations import job_factory
+from jobyard.config.sections import ServerSection
 from jobyard.domain.histogram import bucket_of
 from jobyard.domain.workflow_files.parse import parse_workflow
 from jobyard.operations.chart_log import RESOLUTIONS, ChartEntry, QueueTally, append_entry
@@ -36,7 +37,7 @@ def shop() -> Jobyard:
     yard.queue("exports", max_running=9, max_per_group=3, max_waiting_per_group=2000)
     yard.queue("mail", max_running=12)
     yard.queue("images", max_running=4)
-    yard.queue("reports", max_running=2)
+    yard.queue("reports", max_running=6)
     yard.queue("crm-sync", max_running=8)
 
     @yard.job(queue="exports", max_attempts=3, timeout=120, backoff=3)
@@ -78,12 +79,7 @@ def shop() -> Jobyard:
     async def sync_contact(ctx: Context, contact: int, region: str) -> None:
         raise AssertionError("no worker serves its queue")
 
-    @yard.cron("*/10 * * * * *")
-    @yard.job(queue="reports")
-    async def price_feed(ctx: Context) -> None:
-        await asyncio.sleep(0.2)
-        if random.random() < 0.15:
-            raise ValueError("the feed has no prices")
+    declare_schedules(yard)
 
     @yard.job(queue="mail", max_attempts=1)
     async def charge_card(ctx: Context, order: int) -> None:
@@ -120,7 +116,31 @@ def shop() -> Jobyard:
 
     yard.cron("0 2 * * *", tz="Asia/Seoul")(nightly_report)
     yard.cron("*/15 7-19 * * 1-5", tz="Europe/Berlin", name="office-report")(nightly_report)
+    yard.cron("30 8 1 * *", tz="Europe/Berlin", name="invoice-run")(nightly_report)
     return yard
+
+
+def declare_schedules(yard: Jobyard) -> None:
+    """Schedules with a history to look at after a minute: good, failing, timing out and skipping ones."""
+    ticks = itertools.count()
+
+    @yard.cron("*/5 * * * * *", name="price-feed")
+    @yard.job(queue="reports")
+    async def price_feed(ctx: Context) -> None:
+        await asyncio.sleep(0.2)
+
+    @yard.cron("*/4 * * * * *", name="crm-pull")
+    @yard.job(queue="reports", max_attempts=1, timeout=1)
+    async def pull_contacts(ctx: Context) -> None:
+        tick = next(ticks) % 20
+        if tick in (11, 12, 13):
+            raise ConnectionError("crm.example answered with 502")
+        await asyncio.sleep(5 if tick == 7 else 0.1)
+
+    @yard.cron("*/3 * * * * *", name="stock-count")
+    @yard.job(queue="reports")
+    async def count_stock(ctx: Context) -> None:
+        await asyncio.sleep(random.choice([0.3, 0.4, 0.5, 5]))
 
 
 SCAN = {
@@ -148,17 +168,21 @@ async def write_history(yard: Jobyard) -> None:
     now = await yard.store.now()
     for resolution in RESOLUTIONS.values():
         seconds = resolution.interval_ms / 1000
-        for back in range(resolution.points, 0, -1):
+        # The shop takes a moment to open.
+        share_so_far = min(1, (now - resolution.interval_of(now)) / resolution.interval_ms + 0.4)
+        for back in range(resolution.points, -1, -1):
             interval = resolution.interval_of(now) - back * resolution.interval_ms
-            wave = 1 + 0.12 * math.sin(back / 9) + rng.uniform(-0.06, 0.06)
+            wave = (1 + 0.12 * math.sin(back / 9) + rng.uniform(-0.06, 0.06)) * (1 if back else share_so_far)
             tallies = {name: tally(rng, name, rate * seconds * wave) for name, rate in rates.items()}
             await append_entry(yard.store, resolution, ChartEntry(interval, tallies), now)
 
 
 def tally(rng: random.Random, name: str, number: float) -> QueueTally:
     whole = round(number)
-    spread = {"exports": (9.0, 0.6), "mail": (0.002, 0.5), "images": (0.05, 1.0), "reports": (0.1, 0.8)}[name]
-    waits = Counter(bucket_of(rng.lognormvariate(math.log(spread[0]), spread[1])) for _ in range(min(20, whole)))
+    samples, median, spread = {
+        "exports": (1, 60.0, 0.3), "mail": (60, 0.003, 0.4), "images": (8, 0.3, 0.8), "reports": (2, 0.6, 0.6),
+    }[name]  # fmt: skip
+    waits = Counter(bucket_of(rng.lognormvariate(math.log(median), spread)) for _ in range(min(samples, whole)))
     failed = sum(rng.random() < 0.0005 for _ in range(whole))
     return QueueTally(started=whole, finished=whole, failed=failed, waits=dict(waits), runs={})
 
@@ -249,7 +273,8 @@ async def lively_shop() -> AsyncIterator[tuple[ApiServer, str]]:
             yard.worker(concurrency=24, queues=queues, lease=3, shutdown_timeout=0.1),
             yard.scheduler(shortest_interval=1),
         ):
-            api = ApiServer(yard.store, ALL_ROUTES, job_factory=job_factory(yard, has_app=True))
+            settings = ServerSection(environment="production")
+            api = ApiServer(yard.store, ALL_ROUTES, settings, job_factory=job_factory(yard, has_app=True))
             feeders = [asyncio.create_task(feed(yard)), asyncio.create_task(run_workflows(api))]
             async with (
                 serving(api.app) as url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -13,11 +14,20 @@ from jobyard.api.schemas.charts import ConfigurationItem
 from jobyard.domain.job import State
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+# The counts of the menu are also read every 15 s, which would hide that a change does not read them.
+NO_REGULAR_COUNT = """
+const begin = window.setInterval;
+window.setInterval = (action, ms) => (ms === 15000 ? 0 : begin(action, ms));
+"""
 
 
 async def state_of(world: World, job_id: str) -> State | None:
     job = await world.yard.store.get(job_id)
     return None if job is None else job.state
+
+
+async def has_state(world: World, job_id: str, state: State) -> bool:
+    return await state_of(world, job_id) is state
 
 
 async def test_limits_are_edited_in_place(shown: DashboardPage, world: World) -> None:
@@ -27,17 +37,21 @@ async def test_limits_are_edited_in_place(shown: DashboardPage, world: World) ->
     field = page.get_by_label("Running", exact=True)
     await field.fill("7")
     await expect(page.locator(".edit-field")).to_contain_text("was 6")
+    await field.fill("-5")
+    await expect(page.get_by_role("alert")).to_have_text("A whole number from 0, or empty for no limit.")
+    await expect(field).to_have_attribute("aria-invalid", "true")
     await field.press("Escape")
-    await expect(page.get_by_role("button", name=re.compile(r"^Running: 6"))).to_be_visible()
+    await expect(page.get_by_role("button", name=re.compile(r"^Running: 6"))).to_be_focused()
     await page.get_by_role("button", name=re.compile(r"^Running: 6")).click()
     await page.get_by_label("Running", exact=True).fill("8")
     await page.get_by_label("Running", exact=True).press("Enter")
     await expect(page.get_by_role("button", name=re.compile(r"^Running: 8"))).to_be_visible()
+    await expect(page.get_by_role("button", name=re.compile(r"^Running: 8"))).to_be_focused()
     [queue] = [each for each in await world.yard.queues() if each.name == "exports"]
     assert queue.settings.max_running == 8
     await page.get_by_role("button", name=re.compile(r"^Limit of acme")).click()
-    await page.get_by_label("Limit of acme").fill("1")
-    await page.get_by_label("Limit of acme").press("Enter")
+    await page.get_by_label("Limit of acme", exact=True).fill("1")
+    await page.get_by_label("Limit of acme", exact=True).press("Enter")
     await expect(shown.row("acme")).to_contain_text("own limit, serial")
 
 
@@ -144,9 +158,42 @@ async def test_dead_letters_are_grouped_and_redriven(shown: DashboardPage, world
     row = shown.row("is gone")
     await expect(row).to_contain_text("3")
     await row.get_by_role("button", name="Redrive…").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("Redrive:")
     await expect(page.get_by_role("dialog")).to_contain_text("dead letters of fail with")
     await shown.confirm()
     await shown.wait_for_message("3 jobs retried")
+
+
+async def test_menu_counts_dead_letters_anew_after_a_redrive(browser: Browser, world: World) -> None:
+    for job_id in [(await world.yard.enqueue("fail", {"text": "counted in the menu"})).id for _ in range(2)]:
+        await eventually(partial(has_state, world, job_id, State.FAILED))
+    await world.yard.pause("mail")  # so that they do not fail again
+    async with world.page(browser) as shown:
+        page = shown.page
+        await page.add_init_script(NO_REGULAR_COUNT)
+        await page.reload()
+        await shown.go("dead-letters", "Dead letters")
+        badge = page.locator(".menu a[href='#/dead-letters'] .count")
+        before = int(await badge.inner_text())
+        await shown.row("counted in the menu").get_by_role("button", name="Redrive…").click()
+        await shown.confirm()
+        await expect(badge).to_have_text(str(before - 2))
+    await world.yard.resume("mail")
+
+
+async def test_attempts_after_a_retry_are_numbered_on(shown: DashboardPage, world: World) -> None:
+    job_id = (await world.yard.enqueue("fail", {"text": "tried twice"})).id
+
+    async def has_failed(times: int) -> bool:
+        job = await world.yard.store.get(job_id)
+        return job is not None and job.state is State.FAILED and len(job.errors) == times
+
+    await eventually(lambda: has_failed(1))
+    await world.yard.retry(job_id)
+    await eventually(lambda: has_failed(2))
+    await shown.go(f"jobs/{job_id}", "fail")
+    await expect(shown.page.locator("details summary .state")).to_have_text(["2 · raised", "1 · raised"])
+    await expect(shown.page.locator("svg.timeline text.label")).to_contain_text("2 · ")
 
 
 async def test_schedules_are_made_changed_run_paused_and_deleted(shown: DashboardPage, world: World) -> None:
@@ -159,6 +206,9 @@ async def test_schedules_are_made_changed_run_paused_and_deleted(shown: Dashboar
     await expect(page.locator(".next-runs li")).to_have_count(10)
     await page.get_by_label("Cron expression").fill("0 99 * * *")
     await expect(page.locator("form .field-error")).to_be_visible()
+    await expect(page.locator("form .field-error")).to_contain_text("99")
+    await page.get_by_label("Cron expression").fill("")
+    await expect(page.locator("form .field-error")).to_contain_text("Type an expression")
     await page.get_by_label("Cron expression").fill("30 6 * * *")
     await expect(page.locator("form")).to_contain_text("At 06:30 every day")
     await page.locator("form select").first.select_option("send_mail")

@@ -84,6 +84,23 @@ async def test_program_streams_its_output_and_shows_verdict_resources_and_histor
         await expect(other.page.locator("main")).to_contain_text("No runs yet")  # the history is one's own
 
 
+async def test_editor_can_be_left_with_the_keyboard(shown: DashboardPage) -> None:
+    await shown.go("code", "Code")
+    editor = shown.page.get_by_label("Source code")
+    await editor.fill("if x:\n")
+    await editor.press("Tab")
+    await expect(editor).to_be_focused()
+    await expect(editor).to_have_value("if x:\n    ")
+    await expect(shown.page.get_by_text("leaves the editor")).to_be_visible()
+    await editor.press("Escape")
+    await shown.page.keyboard.press("Tab")
+    await expect(shown.page.get_by_label("Input")).to_be_focused()
+    await expect(editor).to_have_value("if x:\n    ")
+    await editor.focus()
+    await editor.press("Tab")
+    await expect(editor).to_be_focused()
+
+
 async def test_program_is_stopped_and_held_to_its_limits(browser: Browser, world: World) -> None:
     async with world.page(browser, "operator") as shown:
         page = shown.page

@@ -106,18 +106,67 @@ async def test_lost_connection_is_shown_and_comes_back(browser: Browser, world: 
         shown.errors.clear()
 
 
+async def test_jobs_that_came_while_the_connection_was_lost_are_announced(browser: Browser, world: World) -> None:
+    """Their events were missed: the snapshot of the next stream tells of them."""
+    async with world.page(browser) as shown:
+        page = shown.page
+        await submit(world, "idle")
+        await shown.go("jobs?queue=idle", "Jobs")
+        await expect(page.locator(".live-button.live")).to_be_visible()
+        rows = await page.locator("tbody tr").count()
+        await page.context.route("**/v1/**", lambda route: route.abort())
+        world.api.dependencies.broadcaster.end_all()
+        await expect(page.locator(".banner")).to_contain_text("Connection lost")
+        await submit(world, "idle")
+        await submit(world, "mail")
+        await page.context.unroute("**/v1/**")
+        await page.evaluate(TRY_NOW)
+        await expect(page.get_by_text(re.compile(r"^1 new since"))).to_be_visible()
+        await page.get_by_role("button", name="Show them").click()
+        await expect(page.locator("tbody tr")).to_have_count(rows + 1)
+        shown.errors.clear()
+
+
 async def test_session_that_ends_asks_again_over_the_page(browser: Browser) -> None:
     async with dashboard_world(works=False) as world, world.page(browser) as shown:
         await world.yard.enqueue("send_mail", {})
         await shown.go("jobs", "Jobs")
+        paths: list[str] = []
+        shown.page.on("request", lambda request: paths.append(request.url))
         await shown.page.context.clear_cookies()
         await shown.page.get_by_role("link", name="Failed").click()
         dialog = shown.page.get_by_role("dialog")
         await expect(dialog).to_contain_text("Your session is over")
         await dialog.locator("#token").fill(await world.api.token("operator"))
+        assert len([each for each in paths if "/v1/jobs?" in each]) <= 4  # it does not ask again and again
         await dialog.locator("#token").press("Enter")
         await expect(dialog).to_have_count(0)
+        shown.forget_errors(401, "/v1/jobs")
         await expect(shown.page.locator(".empty")).to_contain_text("No jobs that are failed")
         await shown.page.get_by_role("button", name=re.compile("admin|operator")).click()
         await shown.page.get_by_role("button", name="Log out").click()
         await expect(shown.page.locator("#token")).to_be_visible()
+
+
+async def test_logging_out_asks_at_once_in_all_tabs_which_then_stop_asking(browser: Browser) -> None:
+    async with dashboard_world(works=False) as world, world.page(browser) as shown:
+        await shown.go("queues", "Queues")
+        other = await shown.page.context.new_page()
+        await other.goto(f"{world.url}/#/queues")
+        await expect(other.locator(".live-button.live")).to_be_visible()
+        asked: list[str] = []
+        other.on("request", lambda request: asked.append(request.url))
+        await other.clock.install()
+        await shown.page.get_by_role("button", name=re.compile("admin")).click()
+        await shown.page.get_by_role("button", name="Log out").click()
+        await expect(shown.page.locator("#token")).to_be_visible()
+        dialog = other.get_by_role("dialog")
+        await expect(dialog).to_contain_text("Your session is over")
+        asked.clear()
+        await other.clock.run_for("05:00")
+        assert asked == []
+        await dialog.locator("#token").fill(await world.api.token("operator"))
+        await dialog.locator("#token").press("Enter")
+        await expect(dialog).to_have_count(0)
+        await expect(other.locator(".live-button.live")).to_be_visible()
+        await eventually(lambda: any("/v1/events" in url for url in asked))

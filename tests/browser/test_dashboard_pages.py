@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, Locator, Response, expect
 from tests.browser.dashboard import DashboardPage, World
 from tests.support import eventually
 
@@ -33,9 +34,43 @@ async def test_overview_shows_numbers_charts_queues_and_what_needs_attention(
     for name in ("5 min", "24 h", "1 h"):
         await page.get_by_role("button", name=name, exact=True).click()
         await expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
-    await strip.get_by_role("link", name="5", exact=True).click()
+    await strip.locator("a[href*=RUNNING]").get_by_text("5", exact=True).click()
     await expect(page).to_have_url(re.compile(r"#/jobs\?state=RUNNING$"))
     await expect(page.locator("tbody tr")).to_have_count(5)
+
+
+async def test_numbers_are_the_lengths_of_the_lists_that_they_link_to(shown: DashboardPage) -> None:
+    page = shown.page
+
+    async def follow(link: Locator) -> tuple[int, int]:
+        await expect(link).to_have_text(re.compile(r"^\d+"))
+        number = int((await link.inner_text()).split(" ")[0])
+        await link.click()
+        await expect(page.locator("h1")).to_contain_text("Jobs")
+        await expect(page.locator("tbody tr").first).to_be_visible()
+        return number, await page.locator("tbody tr").count()
+
+    await shown.go("", "Overview")
+    waiting = page.locator(".numbers > div").filter(has_text="Waiting").first
+    await expect(waiting).to_contain_text("due now")  # one mail is not due for an hour
+    number, listed = await follow(waiting.get_by_role("link"))
+    assert number == listed > 1
+    for row, state in (("mail", "PENDING"), ("exports", "PENDING"), ("exports", "RUNNING"), ("mail", "FAILED")):
+        await shown.go("queues", "Queues")
+        number, listed = await follow(shown.row(row).locator(f"a[href*='state={state}']"))
+        assert (row, state, number) == (row, state, listed)
+    await shown.go("queues/mail", "mail")
+    number, listed = await follow(page.locator(".numbers a[href*='state=PENDING']"))
+    assert number == listed
+    await shown.go("", "Overview")
+    failed = page.locator(".numbers > div").filter(has_text="dead letter")
+    await expect(failed).to_contain_text("in the last hour")
+    number = int(await failed.get_by_role("link").inner_text())
+    await failed.get_by_role("link").click()
+    await expect(page.get_by_role("heading", name=f"{number} dead letter")).to_be_visible()
+    for address, heading in (("", "Overview"), ("queues", "Queues")):  # a rate is the length of no list
+        await shown.go(address, heading)
+        await expect(page.locator("main a[href*=COMPLETED]")).to_have_count(0)
 
 
 async def test_charts_can_be_read_with_the_keyboard_and_as_a_table(shown: DashboardPage) -> None:
@@ -85,7 +120,7 @@ async def test_jobs_are_filtered_by_chips_tabs_and_the_address(shown: DashboardP
 async def test_search_by_a_payload_path_from_a_click(shown: DashboardPage) -> None:
     page = shown.page
     await shown.go("jobs?kind=send_mail", "Jobs")
-    await page.get_by_role("button", name="to:ann@example.com").click()
+    await page.get_by_role("link", name="to:ann@example.com").click()
     await expect(page.locator(".query .chip")).to_contain_text(["kind:send_mail", "payload.to:ann@example.com"])
     await expect(page.locator("tbody tr")).to_have_count(1)
     await shown.go("jobs?kind=nothing", "Jobs")
@@ -116,8 +151,33 @@ async def test_job_shows_timeline_progress_log_payload_and_hides_secrets(shown: 
     await expect(payload).to_contain_text("•••••• hidden")
     assert "s3cret" not in await page.content()
     await shown.go("jobs?queue=exports", "Jobs")
-    await expect(page.get_by_role("button", name="shop:acme").first).to_be_visible()
+    await expect(page.get_by_role("link", name="shop:acme").first).to_be_visible()
     assert "s3cret" not in await page.content()
+
+
+async def test_secrets_are_revealed_by_those_who_may(browser: Browser, world: World) -> None:
+    job_id = (await world.ids("export", State.RUNNING))[0]
+    async with world.page(browser, "operator") as shown:
+        await shown.go(f"jobs/{job_id}", "export")
+        payload = shown.page.locator(".json").first
+        await expect(payload).not_to_contain_text("s3cret")
+        await shown.page.get_by_role("button", name="Show secrets").click()
+        await expect(payload).to_contain_text("s3cret")
+        await shown.page.get_by_role("button", name="Hide secrets").click()
+        await expect(payload).not_to_contain_text("s3cret")
+    async with world.page(browser, "viewer") as shown:
+        received: list[str] = []
+
+        async def keep(response: Response) -> None:
+            if f"v1/jobs/{job_id}" in response.url and "events" not in response.url:
+                received.append(await response.text())
+
+        shown.page.on("response", keep)
+        await shown.go(f"jobs/{job_id}", "export")
+        await expect(shown.page.locator(".json").first).to_contain_text("•••••• hidden")
+        await expect(shown.page.get_by_role("button", name="Show secrets")).to_have_count(0)
+        assert any("api_token" in text for text in received)
+        assert not any("s3cret" in text for text in received)
 
 
 async def test_failed_job_shows_its_traceback_and_a_waiting_one_why_it_waits(
@@ -167,6 +227,13 @@ async def test_pages_without_content_teach_the_next_step(shown: DashboardPage) -
     await expect(shown.page.get_by_label("Source code")).to_be_visible()
 
 
+async def test_code_without_a_sandbox_shows_how_to_start_one(shown: DashboardPage) -> None:
+    await shown.go("code", "Code")
+    command = shown.page.locator("main .command")
+    await expect(command.locator("code")).to_contain_text("jobyard worker --sandbox --store")
+    await expect(command.get_by_role("button", name="Copy the command")).to_be_visible()
+
+
 async def test_palette_jumps_and_keys_move(shown: DashboardPage) -> None:
     page = shown.page
     await shown.go("", "Overview")
@@ -185,11 +252,32 @@ async def test_palette_jumps_and_keys_move(shown: DashboardPage) -> None:
     await page.keyboard.press("j")
     await page.keyboard.press("x")
     await expect(page.locator(".bulk")).to_contain_text("1 selected")
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Shift+X")
+    await expect(page.locator(".bulk")).to_contain_text("3 selected")
     await page.keyboard.press("Escape")
     await expect(page.locator(".bulk")).to_have_count(0)
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
     await page.keyboard.press("Escape")
+
+
+async def test_keys_move_through_the_rows_of_every_list(shown: DashboardPage) -> None:
+    page = shown.page
+    await shown.go("queues", "Queues")
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await page.keyboard.press("k")
+    await page.keyboard.press("j")
+    await expect(page.locator("tbody tr").nth(1).get_by_role("link").first).to_be_focused()
+    name = await page.locator("tbody tr .name").nth(1).inner_text()
+    await page.keyboard.press("o")
+    await expect(page.locator("h1")).to_contain_text(name)
+    await shown.go("dead-letters", "Dead letters")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("Jobs")
 
 
 async def test_times_are_relative_utc_or_local(shown: DashboardPage) -> None:
@@ -210,3 +298,92 @@ async def test_first_page_is_small_and_has_few_elements(shown: DashboardPage) ->
     assert shared + len(assets.by_name["pages/overview.js"].compressed) < MAX_FIRST_PAGE_BYTES
     await shown.go("jobs", "Jobs")
     assert await shown.page.evaluate("document.querySelectorAll('*').length") < MAX_NODES
+
+
+async def test_environment_is_shown_beside_the_name(
+    browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = msgspec.structs.replace(world.api.dependencies.settings, environment="staging")
+    monkeypatch.setattr(world.api.dependencies, "settings", settings)
+    async with world.page(browser) as shown:
+        await expect(shown.page.locator(".environment")).to_have_text("staging")
+
+
+async def test_text_is_copied_where_browsers_have_no_clipboard_for_pages(shown: DashboardPage, world: World) -> None:
+    """As on plain HTTP beyond loopback."""
+    page = shown.page
+    job_id = (await world.ids("fail", State.FAILED))[0]
+    await shown.go(f"jobs/{job_id}", "fail")
+    await page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    await page.evaluate("document.addEventListener('copy', () => { window.copied = String(getSelection()); })")
+    await page.get_by_role("button", name="Copy the id").click()
+    await shown.wait_for_message("Copied.")
+    assert await page.evaluate("window.copied") == job_id
+
+
+async def test_a_server_without_runners_teaches_and_asks_no_route_that_is_missing(
+    browser: Browser, world: World
+) -> None:
+    async with world.page(browser, "viewer") as shown:
+        paths: list[str] = []
+        shown.page.on("request", lambda request: paths.append(request.url))
+        await shown.go("runners", "Runners")
+        await expect(shown.page.locator("main")).to_contain_text("This server runs no GitHub runners.")
+        await expect(shown.page.locator("main")).to_contain_text("runners.profiles")
+        await expect(shown.page.locator("main code")).to_have_text("jobyard demo runners")
+        await eventually(lambda: len([each for each in paths if each.endswith("/v1/me")]) > 1)  # asked again later
+        assert not [each for each in paths if "/v1/runners" in each]
+        await expect(menu_entry(shown, "Runners")).to_have_text("Runners")
+        await expect(menu_entry(shown, "Workflows")).to_have_text("Workflows0")
+
+
+async def test_first_visit_shows_the_login_page_without_an_error(browser: Browser, world: World) -> None:
+    context = await browser.new_context()
+    shown = DashboardPage(await context.new_page(), world.url)
+    await shown.page.goto(world.url)
+    await expect(shown.page.get_by_label("API token")).to_be_visible()
+    assert shown.errors == []
+    await context.close()
+
+
+async def test_a_token_of_one_group_sees_its_jobs_without_errors(browser: Browser, world: World) -> None:
+    context = await browser.new_context()
+    shown = DashboardPage(await context.new_page(), world.url)
+    token = await world.api.token("operator", groups=("acme",))
+    await shown.page.goto(f"{world.url}/#/jobs")
+    await shown.page.fill("#token", token)
+    await shown.page.press("#token", "Enter")
+    await expect(shown.page.locator("h1")).to_contain_text("Jobs")
+    await expect(shown.row("acme").first).to_be_visible()
+    await expect(shown.row("globex")).to_have_count(0)
+    assert shown.errors == []
+    await context.close()
+
+
+async def test_a_picture_that_is_not_in_the_page_has_no_width(shown: DashboardPage, world: World) -> None:
+    await shown.go("", "Overview")
+    module = f"{world.url}/assets/{load_assets().digest}/dom.js"
+    width = "async (module) => (await import(module)).contentWidth(document.createElement('div'))"
+    assert await shown.page.evaluate(width, module) == 0
+
+
+async def test_a_viewer_reads_an_error_and_its_log_without_the_password_in_them(browser: Browser, world: World) -> None:
+    job_id = (await world.yard.enqueue("fail", {"text": "cannot reach postgres://app:hunter2@db.example/shop"})).id
+
+    async def has_failed() -> bool:
+        return job_id in await world.ids("fail", State.FAILED)
+
+    await eventually(has_failed)
+    for role, password in (("viewer", "[hidden]"), ("operator", "hunter2")):
+        async with world.page(browser, role) as shown:
+            await shown.go(f"jobs/{job_id}", "fail")
+            text = f"cannot reach postgres://app:{password}@db.example/shop"
+            await expect(shown.page.locator(".log li")).to_contain_text(text)
+            await expect(shown.page.locator("details").first).to_contain_text(text)
+            assert ("hunter2" in await shown.page.content()) == (role == "operator")
+            await shown.go("dead-letters", "Dead letters")
+            await expect(shown.row(text)).to_be_visible()
+
+
+def menu_entry(shown: DashboardPage, name: str) -> Locator:
+    return shown.page.locator(".sidebar .menu").get_by_role("link", name=name)

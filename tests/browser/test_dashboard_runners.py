@@ -14,6 +14,7 @@ from tests.support import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 PATIENCE = 30.0
+HEIGHT = "document.documentElement.scrollHeight"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -42,7 +43,7 @@ async def test_organizations_waiting_jobs_runners_and_a_timeline(
         acme = organizations.filter(has_text="acme")
         await expect(acme).to_contain_text("2 of 2")
         await expect(acme).to_contain_text("2 busy")
-        await expect(acme).to_contain_text("2 org limit reached")
+        await expect(acme).to_contain_text("2 at the limit of the organization")
         await expect(organizations.filter(has_text="globex")).to_contain_text("1 of 2")
         jobs = page.get_by_role("table", name="GitHub jobs").locator("tbody tr")
         await expect(jobs.filter(has_text="in progress")).to_have_count(3)
@@ -50,6 +51,9 @@ async def test_organizations_waiting_jobs_runners_and_a_timeline(
         await expect(page.locator(".numbers")).to_contain_text("Unserved1")
         pods = page.locator("section", has=page.get_by_role("heading", name="3 runners"))
         await expect(pods).to_contain_text("3 busy")
+        entry = page.locator(".sidebar .menu").get_by_role("link", name="Runners")
+        await expect(entry).to_have_text("Runners3")
+        await expect(entry).to_have_attribute("href", "#/runners")
         running = runners.running("acme")[0]
         await page.get_by_role("button", name=running.name, exact=True).click()
         dialog = page.get_by_role("dialog")
@@ -79,8 +83,33 @@ async def test_limit_of_an_organization_is_edited_in_place_and_takes_effect(
         await page.get_by_role("button", name=re.compile("^Limit of acme: 3")).click()
         await page.get_by_label("Limit of acme", exact=True).fill("")
         await page.get_by_label("Limit of acme", exact=True).press("Enter")
-        await expect(acme).to_contain_text("from queue")
+        await expect(acme).to_contain_text("as for all")
         await expect(acme).to_contain_text("3 of 2")
     async with world.page(browser, "viewer") as shown:
         await shown.go("runners", "Runners")
         await expect(shown.page.get_by_role("button", name=re.compile("Limit of"))).to_have_count(0)
+
+
+async def test_a_phone_shows_the_first_rows_of_each_list_until_all_are_wanted(
+    browser: Browser, world: World, runners: DashboardRunners
+) -> None:
+    runners.queue("acme", *(f"shard {number}" for number in range(20)))
+    size = {"width": 400, "height": 860}
+    async with world.page(browser, "viewer", viewport=size) as shown:
+        page = shown.page
+        await shown.go("runners", "Runners")
+        jobs = page.get_by_role("table", name="GitHub jobs").locator("tbody tr")
+        show_all = page.get_by_role("button", name=re.compile(r"^Show all \d+$"))
+        await expect(show_all).to_have_count(1)  # the other lists are short
+        await expect(jobs.nth(20)).to_be_attached()
+        await expect(jobs.locator("visible=true")).to_have_count(8)
+        short = await page.evaluate(HEIGHT)
+        await show_all.click()
+        await expect(jobs.locator("visible=true")).to_have_count(await jobs.count())
+        await expect(show_all).to_have_count(0)
+        assert await page.evaluate(HEIGHT) > short > size["height"]
+        assert await page.evaluate("document.documentElement.scrollWidth") == size["width"]
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        await shown.page.reload()
+        await expect(jobs.nth(20)).to_be_visible()
+        await expect(show_all.locator("visible=true")).to_have_count(0)

@@ -10,13 +10,22 @@ from playwright.async_api import Browser, expect
 from tests.browser.dashboard import DashboardPage, World
 from tests.support import ROOT
 
-from jobyard.domain.job import State
+from jobyard.domain.job import QueueSettings, State
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.middleware import CONTENT_SECURITY_POLICY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}${7*7}</textarea>&amp;"
 HIDDEN = "a\u202eb\u2066c\x1bd"
+# What ends beyond the right edge of the window, though nothing around it scrolls or clips; the page itself never does.
+SPILLED = """() => {
+  const edge = document.documentElement.clientWidth;
+  const isHeld = (element) => element && (getComputedStyle(element).overflowX !== "visible" || isHeld(element.parentElement));
+  const isBeyond = (element) => element.getBoundingClientRect().right > edge + 0.5 && !isHeld(element.parentElement);
+  const page = document.documentElement.scrollWidth > edge ? ["the page"] : [];
+  return [...page, ...[...document.querySelectorAll("#app *")].filter(isBeyond).map((each) => each.outerHTML.slice(0, 120))];
+}"""  # noqa: E501
 AXE = ROOT / "node_modules/axe-core/axe.min.js"
 PAGES = [
     ("", "Overview"), ("queues", "Queues"), ("queues/exports", "exports"), ("jobs", "Jobs"),
@@ -47,7 +56,12 @@ async def hostile_jobs(world: World) -> list[str]:
     await world.api.tokens.create(HOSTILE, "viewer")
     failed = (await world.yard.enqueue("fail", {"text": HOSTILE + HIDDEN}, group=HOSTILE)).id
     await world.wait_for("fail", State.FAILED, 3)
-    return [job_id, failed]
+    boast = (await world.yard.enqueue("boast", {"text": HOSTILE})).id
+    await world.wait_for("boast", State.COMPLETED)
+    worker = WorkerInfo(id=HOSTILE, host=HOSTILE, pid=1, queues=(HOSTILE,), concurrency=1, kinds=(HOSTILE,))
+    await world.yard.store.heartbeat(worker, 600)
+    await world.yard.store.configure(HOSTILE, QueueSettings(max_per_group=1))
+    return [job_id, failed, boast]
 
 
 async def test_hostile_text_stays_text_on_every_page(shown: DashboardPage, world: World) -> None:
@@ -66,6 +80,10 @@ async def test_hostile_text_stays_text_on_every_page(shown: DashboardPage, world
         await expect(page.locator("h1")).to_contain_text(heading)
         await expect(page.locator("main .card, main .banner").first).to_be_visible()
         assert await page.locator("img, #app script, iframe, object, [onerror], [style]").count() == 0, address
+    await page.goto(f"{shown.url}/#/workers")
+    await expect(page.locator("main")).to_contain_text(HOSTILE)
+    await page.goto(f"{shown.url}/#/jobs/{hostile[2]}")
+    await expect(page.locator("main")).to_contain_text(HOSTILE)
     await page.goto(f"{shown.url}/#/jobs/{hostile[1]}")
     await expect(page.locator("details[open] pre")).to_contain_text(HOSTILE)
     await expect(page.locator("details[open] pre")).to_contain_text(r"\u202e")
@@ -94,9 +112,12 @@ async def test_pages_fit_a_phone_in_dark_mode(browser: Browser, world: World) ->
     async with world.page(browser, **options) as shown:
         for address, heading in [*PAGES, (f"jobs/{job_id}", "export")]:
             await shown.go(address, heading)
-            for width in (360, 400):
+            for width in (360, 400, 721, 900, 1024):
                 await shown.page.set_viewport_size({"width": width, "height": 800})
-                assert await shown.page.evaluate("document.documentElement.scrollWidth") <= width, address
+                # Pictures are drawn again a frame after the window has changed.
+                await shown.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+                assert await shown.page.evaluate(SPILLED) == [], (address, width)
+        await shown.page.set_viewport_size({"width": 400, "height": 800})
         ground = await shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert ground == "rgb(14, 16, 19)"
         await shown.page.get_by_role("button", name="Light or dark").click()

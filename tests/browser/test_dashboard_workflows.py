@@ -118,6 +118,9 @@ async def test_graph_of_a_workflow_file_changes_live_to_completed(browser: Brows
         await expect(step(shown, "prices", "running")).to_contain_text("30 %")
         await expect(step(shown, "store", "pending")).to_have_count(1)
         await expect(page.locator(".graph path.edge")).to_have_count(4)
+        entry = page.locator(".sidebar .menu").get_by_role("link", name="Workflows")
+        await expect(entry).to_have_text("Workflows1")
+        await expect(entry).to_have_attribute("href", "#/workflows")
         await expect(page.locator(".state.large")).to_have_text("Running")
         gates.release.set()  # the page is not loaded again
         for name in ("prices", "store"):
@@ -144,6 +147,24 @@ async def test_failed_step_of_a_workflow_file_is_shown_as_failed(browser: Browse
         await expect(page.locator("h1")).to_contain_text("jobyard.workflow")
         steps = page.locator("section", has=page.get_by_role("heading", name="Steps"))
         await expect(steps.get_by_role("listitem").filter(has_text="pages").locator(".state.failed")).to_have_count(1)
+
+
+async def test_runs_of_workflow_functions_are_listed_with_those_of_files(
+    browser: Browser, world: World, gates: Gates
+) -> None:
+    gates.release.clear()
+    async with world.page(browser, "viewer") as shown:
+        page = shown.page
+        await shown.go("workflows", "Workflows")
+        job = await world.yard.enqueue("place_order", {"order": 8})
+        row = page.locator("tbody tr").filter(has_text=job.id[-6:])
+        await expect(row).to_contain_text("place_order")  # live
+        await expect(row).to_contain_text("Running")
+        gates.release.set()
+        await expect(row).to_contain_text("Completed")
+        await row.get_by_role("link", name="place_order").click()
+        await expect(page.locator("h1")).to_contain_text("place_order")
+        await expect(page.get_by_role("heading", name="Steps")).to_be_visible()
 
 
 async def test_workflow_function_shows_its_steps_as_they_are_recorded(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PAGE = "index.html"
 # In the page, and in no other file.
-HASH = b"{hash}"
+HASH, SESSION, STORE = b"{hash}", b"{session}", b"{store}"
 # Smaller files grow when they are compressed, or gain nothing.
 MIN_COMPRESSED_BYTES = 500
 

@@ -19,6 +19,9 @@ export class ApiError extends Error {
 	}
 }
 
+// A server that hangs must not keep a page waiting for ever.
+const DEADLINE_MS = 20_000;
+
 let csrfToken = "";
 // Counts the logins: an answer to a request of an earlier session says nothing about this one.
 let session = 0;
@@ -60,6 +63,7 @@ export function query(params) {
 }
 
 /**
+ * A request with a deadline.
  * @param {string} method
  * @param {string} url
  * @param {unknown} [body]
@@ -68,8 +72,9 @@ export function query(params) {
  */
 export async function request(method, url, body, signal) {
 	const started = session;
-	const response = await send(method, url, body, signal);
-	const text = await response.text();
+	const deadline = AbortSignal.timeout(DEADLINE_MS);
+	const response = await send(method, url, body, signal ? AbortSignal.any([signal, deadline]) : deadline);
+	const text = await response.text().catch((error) => { throw unanswered(error, method); });
 	const date = response.headers.get("date");
 	// The header has whole seconds: half a second is added on average.
 	if (date) setServerTime(new Date(Date.parse(date) + 500).toISOString());
@@ -92,9 +97,26 @@ export async function send(method, url, body, signal) {
 	try {
 		return await fetch(url, init);
 	} catch (error) {
-		if (error instanceof DOMException && error.name === "AbortError") throw error;
-		throw new ApiError(0, {title: "The server does not answer", detail: "It is down, or the connection is lost. Try again in a moment."}, "");
+		throw unanswered(error, method);
 	}
+}
+
+/**
+ * What to tell of a request that has no complete answer.
+ * @param {unknown} error
+ * @param {string} method
+ */
+function unanswered(error, method) {
+	if (error instanceof DOMException && error.name === "AbortError") return error;
+	const isLate = error instanceof DOMException && error.name === "TimeoutError";
+	const cause = isLate ? `It has not answered within ${DEADLINE_MS / 1000} s.` : "It is down, or the connection is lost.";
+	const next = method === "GET" ? "Try again in a moment." : "It may have made the change: look before you try again.";
+	return new ApiError(0, {title: "The server does not answer", detail: `${cause} ${next}`}, "");
+}
+
+/** The title of an error whose body has none, in the words of the other routes. @param {number} status */
+function titleOf(status) {
+	return {403: "Forbidden", 404: "Not found", 409: "Conflict"}[status] ?? `HTTP ${status}`;
 }
 
 /**
@@ -107,9 +129,9 @@ export function failure(response, text, started = session) {
 	try {
 		const found = parse(text);
 		// Routes under /api/v2 wrap their errors.
-		problem = found.error ? {...found.error, detail: found.error.message} : found;
+		problem = found.error ? {...found.error, title: titleOf(response.status), detail: found.error.message} : found;
 	} catch {
-		problem = {title: `HTTP ${response.status}`};
+		problem = {title: titleOf(response.status)};
 	}
 	const error = new ApiError(response.status, problem, response.headers.get("request-id") ?? "");
 	if (response.status === 401 && started === session) onUnauthorized();

@@ -17,6 +17,8 @@ let principal = null;
 let redraw = () => {};
 /** @type {(event: LiveEvent) => void} */
 let onEvent = () => {};
+let onAccessEnded = () => {};
+let onRefused = () => {};
 /** @type {() => Promise<void>} */
 let reloadPage = async () => {};
 let isScheduled = false;
@@ -26,11 +28,11 @@ let redrawTimer = 0;
 export const toasts = [];
 let lastToast = 0;
 
-export const live = new LiveStream((event) => onEvent(event), () => update());
+export const live = new LiveStream((event) => onEvent(event), () => update(), () => onAccessEnded(), () => onRefused());
 
-/** @param {{redraw: () => void, onEvent: (event: LiveEvent) => void, reload: () => Promise<void>}} driver */
+/** @param {{redraw: () => void, onEvent: (event: LiveEvent) => void, onAccessEnded: () => void, onRefused: () => void, reload: () => Promise<void>}} driver */
 export function connect(driver) {
-	({redraw, onEvent} = driver);
+	({redraw, onEvent, onAccessEnded, onRefused} = driver);
 	reloadPage = driver.reload;
 }
 

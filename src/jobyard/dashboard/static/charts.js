@@ -1,6 +1,6 @@
 // Charts as SVG, drawn at their real width and again when it changes. Missing data is a gap.
 
-import {h, render} from "./dom.js";
+import {contentWidth, h, render} from "./dom.js";
 import {count, duration} from "./numbers.js";
 import {clock, now, shortClock, zoneName} from "./times.js";
 
@@ -57,15 +57,16 @@ function areaOf(values, x, y, base) {
 }
 
 /**
- * Round steps for an axis from zero: [0, 500, 1000, 1500].
+ * Round steps for an axis from zero, three or four of them and the lower top: [0, 500, 1000, 1500].
  * @param {number} top
  */
 export function steps(top) {
-	const rough = Math.max(top, 3) / 3;
-	const power = 10 ** Math.floor(Math.log10(rough));
-	const unit = [1, 2, 2.5, 5, 10].find((each) => each * power >= rough && (each !== 2.5 || power >= 10)) ?? 10;
-	const step = Math.max(1, unit * power);
-	return [0, 1, 2, 3].map((each) => each * step);
+	const most = Math.max(top, 3);
+	const power = 10 ** Math.floor(Math.log10(most / 3));
+	const units = [1, 2, 2.5, 5, 10].map((each) => each * power).filter(Number.isInteger);
+	const tops = units.flatMap((unit) => [3, 4].map((number) => ({unit, number}))).filter(({unit, number}) => unit * number >= most);
+	const {unit, number} = tops.reduce((best, each) => (each.unit * each.number < best.unit * best.number ? each : best), tops[0] ?? {unit: 10 * power, number: 3});
+	return Array.from({length: number + 1}, (_, i) => i * unit);
 }
 
 export class Chart {
@@ -104,7 +105,7 @@ export class Chart {
 	}
 
 	measure() {
-		const width = Math.max(0, (this.element?.clientWidth ?? 0) - 32);
+		const width = contentWidth(this.element);
 		if (width !== this.width) {
 			this.width = width;
 			this.draw();

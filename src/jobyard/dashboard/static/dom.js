@@ -60,6 +60,16 @@ function flatten(from, into) {
 }
 
 /**
+ * The width inside the padding of an element, which pictures are drawn at; 0 without one in the page.
+ * @param {Element | null} element
+ */
+export function contentWidth(element) {
+	if (!element?.isConnected) return 0;
+	const {paddingLeft, paddingRight} = getComputedStyle(element);
+	return Math.max(0, element.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
+}
+
+/**
  * Make the children of an element equal to these.
  * @param {Element} parent
  * @param {...Content} children

@@ -7,6 +7,8 @@ import {count} from "./numbers.js";
 
 /** What is being edited. @type {{id: string, text: string} | null} */
 let editing = null;
+/** The number whose button gets the focus back. */
+let left = "";
 
 /**
  * @param {{id: string, label: string, value: number | null, canEdit: boolean, none?: string, save: (value: number | null) => Promise<unknown>}} options
@@ -17,7 +19,7 @@ export function editNumber(options) {
 	const words = value === null ? (options.none ?? "none") : count(value);
 	if (!options.canEdit) return h("span", null, words);
 	if (editing?.id !== id) {
-		return h("button", {class: "edit", type: "button", "aria-label": `${options.label}: ${words}. Edit`, onclick: () => begin(id, value)}, words, icon("edit"));
+		return h("button", {class: "edit", type: "button", "aria-label": `${options.label}: ${words}. Edit`, mount: (/** @type {HTMLElement} */ button) => { if (left === id) { left = ""; queueMicrotask(() => button.focus()); } }, onclick: () => begin(id, value)}, words, icon("edit"));
 	}
 	// Read when it is saved: the field may hold more than what was drawn last.
 	const draft = () => {
@@ -30,6 +32,7 @@ export function editNumber(options) {
 		const {number, isValid} = draft();
 		if (!isValid || editing?.id !== id) return;
 		editing = null;
+		left = id;
 		update();
 		if (number !== value) await perform(() => options.save(number), `${options.label}: ${number === null ? (options.none ?? "none") : count(number)}.`);
 	};
@@ -37,16 +40,16 @@ export function editNumber(options) {
 		"span",
 		{class: "edit-field"},
 		h("input", {
-			"aria-label": options.label, value: editing.text, inputmode: "numeric", placeholder: options.none ?? "", "aria-invalid": String(!isValid),
+			"aria-label": options.label, value: editing.text, inputmode: "numeric", placeholder: options.none ?? "", "aria-invalid": String(!isValid), "aria-describedby": isValid ? undefined : `${id}-problem`,
 			mount: (/** @type {HTMLInputElement} */ field) => queueMicrotask(() => { field.focus(); field.select(); }),
 			oninput: (/** @type {InputEvent} */ event) => { if (editing) editing.text = /** @type {HTMLInputElement} */ (event.target).value; update(); },
 			onkeydown: (/** @type {KeyboardEvent} */ event) => {
 				if (event.key === "Enter") void save();
-				if (event.key === "Escape") { editing = null; update(); }
+				if (event.key === "Escape") { editing = null; left = id; update(); }
 			},
 		}),
 		h("button", {class: "small primary", type: "button", disabled: !isValid, onclick: save}, "Save"),
-		h("small", null, `was ${words}`),
+		isValid ? h("small", null, `was ${words}`) : h("small", {class: "field-error", role: "alert", id: `${id}-problem`}, options.none === undefined ? "A whole number from 0." : `A whole number from 0, or empty for ${options.none}.`),
 	);
 }
 

@@ -131,10 +131,11 @@ export async function newJob(from, given = {}) {
 /**
  * Apply an action to some jobs, or to all that match a filter, after a confirmation; shows the progress.
  * @param {Action} action
- * @param {{ids?: string[], filter?: Record<string, unknown>, number: number, isCapped?: boolean, words: string}} target
+ * @param {{ids?: string[], filter?: Record<string, unknown>, number: number, isCapped?: boolean, words: string, name?: string}} target the name of the action there, if it has another one
  */
 export async function bulk(action, target) {
-	const {name, done, isDangerous, warning} = ACTIONS[action];
+	const {done, isDangerous, warning} = ACTIONS[action];
+	const name = target.name ?? ACTIONS[action].name;
 	/** @type {Operation | null} */
 	let operation = null;
 	let priority = "0";

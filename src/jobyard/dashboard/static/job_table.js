@@ -1,6 +1,7 @@
 // Columns of lists of jobs.
 
 import {h} from "./dom.js";
+import {added} from "./job_filter.js";
 import {stringify} from "./json.js";
 import {isSecret} from "./json_view.js";
 import {duration, span} from "./numbers.js";
@@ -9,7 +10,6 @@ import {age} from "./times.js";
 import {bar, moment, stateMark, stateName, tail} from "./widgets.js";
 
 /** @typedef {import("./types.d.ts").Job} Job */
-/** @typedef {import("./job_filter.js").Condition} Condition */
 
 const MAX_PATHS = 8;
 const MAX_DEPTH = 4;
@@ -43,10 +43,9 @@ export function waitedOrRan(job) {
 
 /**
  * @param {URLSearchParams} params a column that a filter pins is left out
- * @param {(condition: Condition) => void} onFilter
  * @returns {import("./widgets.js").Column<Job>[]}
  */
-export function jobColumns(params, onFilter) {
+export function jobColumns(params) {
 	const isPinned = (/** @type {string} */ key) => params.getAll(key).length === 1;
 	/** @type {(import("./widgets.js").Column<Job> | null)[]} */
 	const columns = [
@@ -55,10 +54,10 @@ export function jobColumns(params, onFilter) {
 		{title: "Id", phone: isPinned("kind") ? "title" : undefined, cell: (job) => h("a", {class: "mono soft", title: job.id, href: link("jobs", job.id)}, tail(job.id))},
 		isPinned("queue") ? null : {title: "Queue", cell: (job) => h("a", {class: "clipped", title: job.queue, href: link("queues", job.queue)}, job.queue)},
 		isPinned("group") ? null : {title: "Group", phone: "under-side", cell: (job) => (job.group === null ? h("span", {class: "faint"}, "–") : h("a", {class: "clipped narrow", title: job.group, href: link("jobs", null, {queue: job.queue, group: job.group})}, job.group))},
-		{title: "Payload", class: "clip", phone: "below", cell: (job) => h("span", {class: "mono payload"}, paths(job.payload).map(([path, value]) => h("button", {class: "path", type: "button", title: `Only jobs with payload.${path}:${value}`, onclick: () => onFilter({key: "payload", value: `${path}:${value}`})}, h("span", {class: "faint"}, `${path}:`), value.length > MAX_VALUE ? `${value.slice(0, MAX_VALUE)}…` : value)))},
-		{title: "Attempt", class: "number", cell: (job) => `${job.attempt}/${job.max_attempts}`},
-		{title: "Priority", class: "number", cell: (job) => job.priority},
-		{title: "Progress", cell: (job) => (job.state === "RUNNING" && typeof job.progress?.percent === "number" ? bar(job.progress.percent / 100, {label: `${Math.round(job.progress.percent)} %`}) : null)},
+		{title: "Payload", class: "clip", phone: "below", cell: (job) => h("span", {class: "mono payload"}, paths(job.payload).map(([path, value]) => h("a", {class: "path", title: `Only jobs with payload.${path}:${value}`, href: link("jobs", null, added(params, {key: "payload", value: `${path}:${value}`}))}, h("span", {class: "faint"}, `${path}:`), value.length > MAX_VALUE ? `${value.slice(0, MAX_VALUE)}…` : value)))},
+		{title: "Attempt", class: "number spare", cell: (job) => `${job.attempt}/${job.max_attempts}`},
+		{title: "Priority", class: "number spare", cell: (job) => job.priority},
+		{title: "Progress", class: "spare", cell: (job) => (job.state === "RUNNING" && typeof job.progress?.percent === "number" ? bar(job.progress.percent / 100, {label: `${Math.round(job.progress.percent)} %`}) : null)},
 		{title: "Waited or ran", class: "number", phone: "side", cell: waitedOrRan},
 		{title: "Created", class: "number faint", cell: (job) => moment(job.created_at)},
 	];

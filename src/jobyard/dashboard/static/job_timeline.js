@@ -1,7 +1,7 @@
 // The timeline of a job, to scale: waits thin, the attempt thick, earlier attempts as marks where they ended.
 
-import {h, render} from "./dom.js";
-import {span} from "./numbers.js";
+import {contentWidth, h, render} from "./dom.js";
+import {duration, span} from "./numbers.js";
 import {now, clock} from "./times.js";
 
 /** @typedef {import("./types.d.ts").Job} Job */
@@ -34,10 +34,28 @@ export class JobTimeline {
 	}
 
 	draw() {
-		const width = (this.element?.clientWidth ?? 0) - 32;
+		const width = contentWidth(this.element);
 		if (!this.element || !this.job || width < 80) return;
 		render(this.element, picture(this.job, width));
 	}
+}
+
+/**
+ * The numbers of the attempts in the order in which they ran: a retry lets the job count from 1 again.
+ * @param {Job} job
+ */
+export function attemptNumbers(job) {
+	let number = 0;
+	let before = 0;
+	const next = (/** @type {number} */ attempt) => {
+		number += attempt > before ? attempt - before : attempt;
+		before = attempt;
+		return number;
+	};
+	const errors = job.errors.map((each) => next(each.attempt));
+	const last = job.errors.at(-1);
+	const isLast = last && job.started_at && Date.parse(last.at) >= Date.parse(job.started_at) && last.attempt === job.attempt;
+	return {errors, current: isLast ? number : next(job.attempt)};
 }
 
 /** @param {Job} job */
@@ -58,6 +76,7 @@ function picture(job, width) {
 	const isRunning = job.state === "RUNNING";
 	const started = job.started_at && job.attempt > 0 && (isRunning || job.finished_at) ? Date.parse(job.started_at) : null;
 	const earlier = job.errors.filter((each) => started === null || each.attempt < last || Date.parse(each.at) < started);
+	const numbers = attemptNumbers(job);
 	const stops = [from, ...earlier.map((each) => Date.parse(each.at)), started ?? to];
 	/** @type {Content[]} */
 	const parts = [];
@@ -68,25 +87,25 @@ function picture(job, width) {
 		const left = i === 0 ? a : a + 8;
 		if (b - left > 1) parts.push(h("rect", {key: `wait-${i}`, class: "wait", x: left, y: 27, width: Math.max(0, b - left - 2), height: 6, rx: 3}));
 		if (b - left > 60) parts.push(h("text", {key: `wait-text-${i}`, x: left + 2, y: 14}, span(seconds)));
-		words.push(`${span(seconds)}${i < earlier.length ? ` until attempt ${earlier[i]?.attempt} ${ENDINGS[earlier[i]?.ending ?? ""] ?? "ended"}` : " of waiting"}`);
+		words.push(`${span(seconds)}${i < earlier.length ? ` until attempt ${numbers.errors[i]} ${ENDINGS[earlier[i]?.ending ?? ""] ?? "ended"}` : " of waiting"}`);
 	}
 	earlier.forEach((each, i) => {
 		const at = Math.max(0, x(Date.parse(each.at)) - 6);
-		parts.push(h("rect", {key: `end-${i}`, class: `part ${ENDING_STATES[each.ending] ?? "failed"}`, x: at, y: 20, width: 12, height: 20, rx: 3}, h("title", null, `Attempt ${each.attempt}: ${ENDINGS[each.ending] ?? each.ending}, ${clock(each.at)}`)));
+		parts.push(h("rect", {key: `end-${i}`, class: `part ${ENDING_STATES[each.ending] ?? "failed"}`, x: at, y: 20, width: 12, height: 20, rx: 3}, h("title", null, `Attempt ${numbers.errors[i]}: ${ENDINGS[each.ending] ?? each.ending}, ${clock(each.at)}`)));
 	});
 	if (started !== null) {
 		const [a, b] = [x(started), x(to)];
 		const kind = isRunning ? "running" : job.state.toLowerCase();
 		const wide = Math.max(6, b - a);
 		const left = Math.min(a, width - wide);
-		const text = `${last} · ${span((to - started) / 1000)}`;
+		const text = `${numbers.current} · ${(isRunning ? span : duration)((to - started) / 1000)}`;
 		const isNarrow = wide < 66;
 		parts.push(
 			h("rect", {key: "last", class: `part ${kind}`, x: left, y: 20, width: wide, height: 20, rx: 3}),
 			h("text", {key: "last-text", class: isRunning ? "accent" : "label", x: left + wide > width - 60 && isNarrow ? width : left, y: 14, "text-anchor": left + wide > width - 60 && isNarrow ? "end" : "start"}, text),
 			isNarrow ? null : h("text", {key: "last-in", class: "inside", x: left + 7, y: 34}, job.state.toLowerCase()),
 		);
-		words.push(`attempt ${last}: ${job.state.toLowerCase()} after ${span((to - started) / 1000)}`);
+		words.push(`attempt ${numbers.current}: ${job.state.toLowerCase()} after ${span((to - started) / 1000)}`);
 	}
 	return h(
 		"svg",

@@ -1,24 +1,46 @@
 // JSON for reading: coloured, exact integers, hidden values marked, and large values cut.
 
+import {may} from "./app.js";
 import {h} from "./dom.js";
 
 /** @typedef {import("./types.d.ts").Content} Content */
 
-// Names whose values are not shown, also if the server sent them.
-const SECRET = /(pass(word|wd|phrase)?|secret|token|api[_-]?key|credential|private[_-]?key|authorization)$/i;
+// How names end whose values are hidden until a press of a button. The server sends the rule; before that, all are.
+let secretName = /$/;
 const HIDDEN = "•••••• hidden";
 const MAX_LINES = 400;
 const MAX_TEXT = 4000;
 
-/** @param {unknown} value */
-export function jsonView(value) {
-	const budget = {lines: MAX_LINES};
+/** @param {string} pattern */
+export function setSecretNames(pattern) {
+	secretName = new RegExp(pattern, "i");
+}
+
+/** @param {unknown} value @param {boolean} [isRevealed] */
+export function jsonView(value, isRevealed = false) {
+	const budget = {lines: MAX_LINES, isRevealed};
 	return h("pre", {class: "block json", tabindex: "0", role: "group", "aria-label": "JSON"}, lines(value, "", budget), budget.lines <= 0 ? h("span", {class: "faint"}, "\n… copy it to see the rest") : null);
 }
 
 /** @param {string} name @param {unknown} value */
 export function isSecret(name, value) {
-	return SECRET.test(name) && value !== null && typeof value !== "object" && typeof value !== "boolean";
+	return secretName.test(name) && value !== null && typeof value !== "boolean";
+}
+
+/** @param {unknown} value @returns {boolean} */
+export function hasSecrets(value) {
+	if (value === null || typeof value !== "object") return false;
+	return Object.entries(value).some(([key, each]) => (!Array.isArray(value) && isSecret(key, each)) || hasSecrets(each));
+}
+
+/**
+ * A button that shows the hidden values, for those who may see them.
+ * @param {unknown} value
+ * @param {boolean} isRevealed
+ * @param {() => void} onclick
+ */
+export function revealButton(value, isRevealed, onclick) {
+	return may("reveal") && hasSecrets(value) ? h("button", {class: "small quiet", type: "button", "aria-pressed": String(isRevealed), onclick}, isRevealed ? "Hide secrets" : "Show secrets") : null;
 }
 
 /** The value with hidden parts, for copying. @param {unknown} value @returns {unknown} */
@@ -31,7 +53,7 @@ export function withoutSecrets(value) {
 /**
  * @param {unknown} value
  * @param {string} indent
- * @param {{lines: number}} budget
+ * @param {{lines: number, isRevealed: boolean}} budget
  * @returns {Content}
  */
 function lines(value, indent, budget) {
@@ -44,7 +66,7 @@ function lines(value, indent, budget) {
 	const inner = `${indent}  `;
 	return [
 		isList ? "[" : "{",
-		entries.map(([key, each], i) => budget.lines <= 0 ? null : ["\n", inner, isList ? null : [h("span", {class: "key"}, JSON.stringify(key)), ": "], !isList && isSecret(key, each) ? h("span", {class: "faint"}, HIDDEN) : lines(each, inner, budget), i < entries.length - 1 ? "," : ""]),
+		entries.map(([key, each], i) => budget.lines <= 0 ? null : ["\n", inner, isList ? null : [h("span", {class: "key"}, JSON.stringify(key)), ": "], !isList && !budget.isRevealed && isSecret(key, each) ? h("span", {class: "faint"}, HIDDEN) : lines(each, inner, budget), i < entries.length - 1 ? "," : ""]),
 		"\n",
 		indent,
 		isList ? "]" : "}",

@@ -3,7 +3,7 @@
 import {live, may, update} from "./app.js";
 import {show} from "./dialogs.js";
 import {h} from "./dom.js";
-import {ENTRIES} from "./navigation.js";
+import {ENTRIES, myEntries} from "./navigation.js";
 import {openPalette} from "./palette.js";
 import {go, link} from "./router.js";
 import {nextTimeMode} from "./times.js";
@@ -17,7 +17,7 @@ const KEYS = [
 	[["Ctrl K", "⌘K"], "search or jump to a page, a queue or a job"],
 	[["/"], "search on this page"],
 	...ENTRIES.filter((each) => each.key).map((each) => /** @type {[string[], string]} */ ([["g", each.key ?? ""], `go to ${each.name}`])),
-	[["j", "k"], "next and previous row"],
+	[["j", "k"], "next and previous row of a list"],
 	[["x"], "select the row; with Shift, the rows up to it"],
 	[["o", "Enter"], "open the row"],
 	[["r"], "retry the job or the selection"],
@@ -55,7 +55,7 @@ export function listenToKeys(onPageKey) {
 		if (event.metaKey || event.ctrlKey || event.altKey) return;
 		if (target.closest("input:not([type='checkbox']), textarea, select, dialog, [contenteditable]")) return;
 		if (event.key === "Enter" && target.closest("a, button, summary")) return;
-		if (general(event) || onPageKey(event)) event.preventDefault();
+		if (general(event) || onPageKey(event) || moveFocus(event)) event.preventDefault();
 	});
 }
 
@@ -63,7 +63,7 @@ export function listenToKeys(onPageKey) {
 function general(event) {
 	if (Date.now() - wasG < GO_MS) {
 		wasG = 0;
-		const entry = ENTRIES.find((each) => each.key === event.key && may(each.needs));
+		const entry = myEntries().find((each) => each.key === event.key);
 		if (entry) go(link(entry.id));
 		return entry !== undefined;
 	}
@@ -77,6 +77,20 @@ function general(event) {
 		else openPalette();
 	} else return false;
 	update();
+	return true;
+}
+
+/**
+ * In lists without a selection, j and k move the focus through the links of the rows, and o opens one.
+ * @param {KeyboardEvent} event
+ */
+function moveFocus(event) {
+	const links = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a.name, button.name") ?? row.querySelector("a, button")).filter((each) => each !== null));
+	const row = document.activeElement?.closest("tbody tr");
+	const at = links.findIndex((each) => row?.contains(each));
+	if (event.key === "o" && at >= 0) links[at]?.click();
+	else if (event.key === "j" || event.key === "k") links[Math.min(links.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)))]?.focus();
+	else return false;
 	return true;
 }
 

@@ -1,6 +1,6 @@
 // The line of groups: one column per group, however many jobs it has. Tall never means wide.
 
-import {h, render} from "./dom.js";
+import {contentWidth, h, render} from "./dom.js";
 import {count} from "./numbers.js";
 
 /** @typedef {import("./types.d.ts").Line} Line */
@@ -57,7 +57,7 @@ export class LineOfGroups {
 	}
 
 	measure() {
-		this.width = Math.max(0, (this.element?.clientWidth ?? 0) - 32);
+		this.width = contentWidth(this.element);
 		this.draw();
 	}
 

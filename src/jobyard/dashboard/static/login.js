@@ -4,7 +4,8 @@ import {beginSession, get, request, setCsrfToken} from "./api.js";
 import {isLoggedIn, setPrincipal} from "./app.js";
 import {h, render} from "./dom.js";
 import {icon} from "./icons.js";
-import {command} from "./widgets.js";
+import {setSecretNames} from "./json_view.js";
+import {command, onStore} from "./widgets.js";
 
 /** @typedef {import("./types.d.ts").Me} Me */
 
@@ -15,6 +16,7 @@ export async function identify() {
 	/** @type {Me} */
 	const me = await get("v1/me");
 	setCsrfToken(me.csrf_token ?? "");
+	setSecretNames(me.secret_names ?? "");
 	setPrincipal(me);
 	return me;
 }
@@ -50,7 +52,7 @@ function drawForm(parent, reason, onDone) {
 				failure ? h("p", {id: "login-failure", class: "field-error", role: "alert"}, failure) : null,
 				h("button", {class: "primary", type: "submit", disabled: isBusy}, "Log in"),
 				h("small", null, "No token yet? On the machine of the server, run:"),
-				command("jobyard tokens create NAME --role operator"),
+				command(onStore("jobyard tokens create NAME --role operator")),
 			),
 		);
 	const submit = async (/** @type {SubmitEvent} */ event) => {

@@ -1,11 +1,12 @@
 // Start: log in, open the page of the address, keep it live.
 
 import {ApiError, get, whenUnauthorized} from "./api.js";
-import {connect, isLoggedIn, live, may, update, updateSoon} from "./app.js";
+import {connect, isLoggedIn, live, may, me, update, updateSoon} from "./app.js";
 import {h, render} from "./dom.js";
 import {applyTheme, listenToKeys} from "./keyboard.js";
 import {identify, loginDialog, loginPage} from "./login.js";
-import {ENTRIES} from "./navigation.js";
+import {ENTRIES, isOpenToMe, myEntries, seesPartsOnly} from "./navigation.js";
+import {forbiddenPage, noSuchPage} from "./no_page.js";
 import {link, start} from "./router.js";
 import {answered, banner, closeMenus, counts, messages, sidebar, topbar} from "./shell.js";
 
@@ -20,6 +21,8 @@ const SKELETON_MS = 150;
 // Events cause at most one request in this time.
 const RELOAD_MS = 1000;
 const TOTALS_MS = 15000;
+// The server counts at most this often.
+const COUNTED_MS = 600;
 // What no event tells of, such as the heartbeats of workers, is read again after this many seconds.
 const REFRESH_SECONDS = 10;
 const QUIET_EVENTS = "?type=queue&type=stats";
@@ -46,21 +49,31 @@ document.body.append(root);
 async function begin() {
 	applyTheme();
 	try {
+		// The server has seen whether there is a cookie: without one the answer would be 401, an error in the console.
+		if (document.documentElement.dataset.session === "none") await loginPage();
 		await identify();
 	} catch (error) {
 		if (!(error instanceof ApiError) || error.status !== 401) return fail(error);
 		await loginPage();
 		await identify();
 	}
-	whenUnauthorized(() => loginDialog(() => void identify().then(() => { live.retryNow(); return reload(); })));
-	connect({redraw: draw, onEvent, reload});
+	whenUnauthorized(askAgain);
+	connect({redraw: draw, onEvent, onAccessEnded: askAgain, onRefused: () => void identify().catch(() => undefined), reload: reloadAfterChange});
 	listenToKeys(onKey);
 	// One timer for all ages.
 	setInterval(tick, 1000);
-	setInterval(() => { if (!document.hidden && !live.isPaused) void loadTotals(); }, TOTALS_MS);
+	setInterval(() => { if (!document.hidden && !live.isPaused && live.hasAccess) void loadTotals(); }, TOTALS_MS);
 	document.addEventListener("visibilitychange", () => { if (!document.hidden) update(); });
 	start((location) => void open(location));
 	void loadTotals();
+	// So that each page opens while the server is away.
+	requestIdleCallback(() => { for (const each of myEntries()) void Promise.all([each.load(), each.loadOne?.()]).catch(() => undefined); });
+}
+
+/** The token or session has ended: nothing is asked until there is a new one. */
+function askAgain() {
+	live.suspend();
+	loginDialog(() => void identify().then(() => { live.restore(); return reload(); }, fail));
 }
 
 function tick() {
@@ -78,27 +91,58 @@ function fail(error) {
 /** @param {Location} location */
 async function open(location) {
 	if (!isLoggedIn()) return;
-	const entry = ENTRIES.find((each) => each.id === location.page) ?? ENTRIES[0];
-	const wanted = entry && may(entry.needs) ? entry : ENTRIES.find((each) => may(each.needs));
-	if (!wanted) return;
-	const isSame = page !== null && address.page === wanted.id && address.name === location.name;
+	const isStart = location.page === "overview" && location.name === null;
+	const entry = ENTRIES.find((each) => each.id === location.page);
+	const isAllowed = entry !== undefined && isOpenToMe(entry);
+	// The first page is one that the principal may see; any other address is told what is wrong with it.
+	const wanted = isStart && !isAllowed ? myEntries()[0] : entry;
+	const isSame = page !== null && address.page === (wanted?.id ?? location.page) && address.name === location.name;
 	if (isSame && page?.onParams?.(location.params)) return update();
 	const number = ++opened;
 	page?.close?.();
 	closeMenus();
 	page = null;
-	address = {page: wanted.id, name: location.name};
+	address = {page: wanted?.id ?? location.page, name: location.name};
 	isLoaded = isSlow = false;
 	failure = null;
+	if (!wanted || (location.name !== null && !wanted.loadOne)) return show(noSuchPage(location));
+	if (!isOpenToMe(wanted)) return show(forbiddenPage(wanted));
 	setTimeout(() => { if (number === opened && !isLoaded) { isSlow = true; update(); } }, SKELETON_MS);
-	const module = await (location.name !== null && wanted.loadOne ? wanted.loadOne() : wanted.load());
+	/** @type {import("./navigation.js").PageModule} */
+	let module;
+	try {
+		module = await (location.name !== null && wanted.loadOne ? wanted.loadOne() : wanted.load());
+	} catch {
+		if (number !== opened) return;
+		failure = new ApiError(0, {title: "The page could not be loaded", detail: "The server does not answer. The page opens by itself once it does."}, "");
+		// Its snapshot opens the page.
+		if (!live.url) live.follow(`v1/events${QUIET_EVENTS}`);
+		return update();
+	}
 	if (number !== opened) return;
-	page = module.open(location);
-	live.follow(`v1/events${page.stream ?? QUIET_EVENTS}`);
 	isLoading = false;
+	page = module.open(location);
+	// A single thing may not exist, and then has no stream.
+	if (location.name === null) follow(page);
 	await reload();
+	if (number !== opened) return;
+	if (location.name !== null) follow(failure instanceof ApiError && failure.status === 404 ? null : page);
 	document.getElementById("main")?.focus({preventScroll: true});
 	scrollTo(0, 0);
+}
+
+/** @param {Page | null} shown */
+function follow(shown) {
+	live.follow(`v1/events${shown?.stream ?? QUIET_EVENTS}`);
+}
+
+/** A page without data. @param {Page} shown */
+function show(shown) {
+	page = shown;
+	isLoaded = true;
+	isLoading = false;
+	if (may("read")) follow(null);
+	update();
 }
 
 async function reload() {
@@ -132,6 +176,23 @@ async function reload() {
 	if (isDirty) reloadSoon();
 }
 
+/** After a change that was made here: also the counts of the menu. */
+async function reloadAfterChange() {
+	setTimeout(() => void loadTotals(), COUNTED_MS);
+	await reload();
+}
+
+/** The script of the page could not be loaded. Browsers remember that until the whole page is loaded again. */
+async function loadAgain() {
+	try {
+		await identify();
+	} catch (error) {
+		failure = error;
+		return update();
+	}
+	location.reload();
+}
+
 function reloadSoon() {
 	if (reloadTimer || live.isPaused) return;
 	reloadTimer = setTimeout(() => {
@@ -144,17 +205,22 @@ function reloadSoon() {
 function onEvent(event) {
 	const isNews = event.type === "io.jobyard.snapshot.v1" || event.type === "io.jobyard.resync.v1";
 	if (event.type === "io.jobyard.stats.v1") takeTotals(event.data);
-	if (page?.onEvent?.(event) || isNews) reloadSoon();
+	// Not without a loss before it: a page whose script always fails must not be loaded for ever.
+	if (!page && failure && live.isBack) return void loadAgain();
+	if (page?.onEvent?.(event) || (page && isNews)) reloadSoon();
 	updateSoon();
 }
 
 async function loadTotals() {
-	if (!may("watch")) return;
+	// A token of some groups or kinds must not see the numbers of whole queues.
+	if (!may("watch") || seesPartsOnly()) return;
 	try {
 		/** @type {Overview} */
 		const found = await get("v1/overview");
 		takeTotals(found);
 		counts.queues = found.queues.length + (found.queues_left_out ?? 0);
+		counts.workflows = found.workflows;
+		counts.runners = found.runners ?? undefined;
 		counts.schedules = (await get("v1/schedules?page_size=1000")).items.length;
 		update();
 	} catch {
@@ -212,7 +278,7 @@ function problem() {
 		"div",
 		{class: "banner problem", role: "alert", key: "problem"},
 		h("div", null, h("strong", null, error.title), h("p", null, error.message + role), h("small", null, [error.code && `Code ${error.code}`, error.requestId && `request ${error.requestId}`].filter(Boolean).join(", "))),
-		error.status === 404 ? h("a", {class: "link end", href: link(address.page)}, "Back to the list") : h("button", {class: "small end", type: "button", onclick: () => void reload()}, "Try again"),
+		error.status === 404 ? h("a", {class: "link end", href: link(address.page)}, "Back to the list") : h("button", {class: "small end", type: "button", onclick: () => void (page ? reload() : loadAgain())}, "Try again"),
 	);
 }
 

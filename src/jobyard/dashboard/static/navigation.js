@@ -1,5 +1,7 @@
 // The pages of the dashboard: their names, addresses and permissions.
 
+import {may, me} from "./app.js";
+
 /** @typedef {import("./icons.js").IconName} IconName */
 /** @typedef {import("./types.d.ts").Permission} Permission */
 /** @typedef {import("./types.d.ts").Page} Page */
@@ -8,15 +10,15 @@
 
 /**
  * @typedef {{
- *   id: string, name: string, icon: IconName, key?: string, needs: Permission, onPhone?: boolean, isApart?: boolean,
+ *   id: string, name: string, icon: IconName, key?: string, needs: Permission, ofWholeQueues?: boolean, onPhone?: boolean, isApart?: boolean,
  *   load: () => Promise<PageModule>, loadOne?: () => Promise<PageModule>
  * }} Entry
  */
 
 /** @type {Entry[]} */
 export const ENTRIES = [
-	{id: "overview", name: "Overview", icon: "overview", key: "o", needs: "watch", onPhone: true, load: () => import("./pages/overview.js")},
-	{id: "queues", name: "Queues", icon: "queues", key: "q", needs: "watch", onPhone: true, load: () => import("./pages/queues.js"), loadOne: () => import("./pages/queue.js")},
+	{id: "overview", name: "Overview", icon: "overview", key: "o", needs: "watch", ofWholeQueues: true, onPhone: true, load: () => import("./pages/overview.js")},
+	{id: "queues", name: "Queues", icon: "queues", key: "q", needs: "watch", ofWholeQueues: true, onPhone: true, load: () => import("./pages/queues.js"), loadOne: () => import("./pages/queue.js")},
 	{id: "jobs", name: "Jobs", icon: "jobs", key: "j", needs: "read", onPhone: true, load: () => import("./pages/jobs.js"), loadOne: () => import("./pages/job.js")},
 	{id: "dead-letters", name: "Dead letters", icon: "dead-letters", key: "d", needs: "read", load: () => import("./pages/dead_letters.js")},
 	{id: "schedules", name: "Schedules", icon: "schedules", key: "s", needs: "watch", onPhone: true, load: () => import("./pages/schedules.js")},
@@ -26,3 +28,17 @@ export const ENTRIES = [
 	{id: "workers", name: "Workers", icon: "workers", needs: "watch", load: () => import("./pages/workers.js")},
 	{id: "settings", name: "Settings", icon: "settings", needs: "administer", isApart: true, load: () => import("./pages/settings.js")},
 ];
+
+/** Whether the principal sees only a part of some queue, so that no number of a whole queue is for it. */
+export function seesPartsOnly() {
+	return Boolean(me().groups?.length || me().kinds?.length);
+}
+
+/** @param {Entry} entry */
+export function isOpenToMe(entry) {
+	return may(entry.needs) && !(entry.ofWholeQueues && seesPartsOnly());
+}
+
+export function myEntries() {
+	return ENTRIES.filter(isOpenToMe);
+}

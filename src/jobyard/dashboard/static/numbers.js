@@ -84,3 +84,14 @@ export function pad(value) {
 function trim(text) {
 	return text.replace(/\.0$/, "");
 }
+
+/** All jobs that wait, due or not: as many as the list of them has. @param {{waiting?: number | null, delayed?: number | null}} of */
+export function allWaiting(of) {
+	return (of.waiting ?? 0) + (of.delayed ?? 0);
+}
+
+/** How many of them are due. @param {{waiting?: number | null, delayed?: number | null}} of */
+export function dueWords(of) {
+	if (!allWaiting(of)) return "nothing waits";
+	return of.delayed ? `${count(of.waiting)} due now` : "all of them are due";
+}

@@ -4,7 +4,7 @@ import {get} from "./api.js";
 import {may} from "./app.js";
 import {h, render} from "./dom.js";
 import {icon} from "./icons.js";
-import {ENTRIES} from "./navigation.js";
+import {myEntries} from "./navigation.js";
 import {go, link} from "./router.js";
 
 /** @typedef {{text: string, note: string, href: string, icon: import("./icons.js").IconName}} Choice */
@@ -45,7 +45,10 @@ export function openPalette() {
 		);
 	};
 	const choose = (/** @type {Choice} */ choice) => { dialog.close(); go(choice.href); };
+	const leave = () => dialog.close();
+	addEventListener("hashchange", leave);
 	dialog.onclose = () => {
+		removeEventListener("hashchange", leave);
 		dialog.remove();
 		if (opener instanceof HTMLElement) opener.focus();
 	};
@@ -58,7 +61,7 @@ export function openPalette() {
 function choices(text) {
 	const wanted = text.trim().toLowerCase();
 	/** @type {Choice[]} */
-	const pages = ENTRIES.filter((each) => may(each.needs)).map((each) => ({text: each.name, note: "page", href: link(each.id), icon: each.icon}));
+	const pages = myEntries().map((each) => ({text: each.name, note: "page", href: link(each.id), icon: each.icon}));
 	const found = [...pages, ...known].filter((each) => each.text.toLowerCase().includes(wanted)).slice(0, MAX_CHOICES - 1);
 	if (JOB_ID.test(wanted)) found.unshift({text: text.trim(), note: "job", href: link("jobs", text.trim()), icon: "jobs"});
 	else if (wanted) found.push({text: `Jobs with “${text.trim()}” in the payload`, note: "search", href: link("jobs", null, {text: text.trim()}), icon: "search"});

@@ -50,15 +50,6 @@ export function go(address) {
 	location.hash = address;
 }
 
-/**
- * Change the address without a new entry in the history of the browser.
- * @param {string} address
- */
-export function replace(address) {
-	history.replaceState(null, "", address);
-	onChange(current());
-}
-
 /** @param {(location: Location) => void} listener */
 export function start(listener) {
 	onChange = listener;

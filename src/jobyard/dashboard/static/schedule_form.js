@@ -48,11 +48,15 @@ export class ScheduleForm {
 
 	async loadPreview() {
 		const number = ++this.asked;
+		if (!this.fields.expression.trim()) {
+			this.problem = "Type an expression, such as 0 9 * * 1-5 or @daily.";
+			return update();
+		}
 		try {
-			const found = await get(`v1/cron/next${query({expression: this.fields.expression.trim(), timezone: this.fields.timezone.trim(), count: SHOWN})}`);
+			const found = await get(`v1/cron/next${query({expression: this.fields.expression.trim(), timezone: this.fields.timezone.trim(), count: SHOWN, check: true})}`);
 			if (number !== this.asked) return;
-			this.preview = found;
-			this.problem = "";
+			if (found.valid) this.preview = found;
+			this.problem = found.message ?? "";
 		} catch (error) {
 			if (number !== this.asked) return;
 			this.problem = message(error);

@@ -1,15 +1,15 @@
 // What stands around every page: sidebar, top bar, banner and messages.
 
-import {dismiss, live, may, me, toasts, update} from "./app.js";
+import {dismiss, live, me, toasts, update} from "./app.js";
 import {h} from "./dom.js";
 import {icon} from "./icons.js";
 import {showKeys, toggleTheme} from "./keyboard.js";
 import {logOut} from "./login.js";
-import {ENTRIES} from "./navigation.js";
+import {myEntries} from "./navigation.js";
 import {count, span} from "./numbers.js";
 import {openPalette} from "./palette.js";
 import {link} from "./router.js";
-import {clock, nextTimeMode, now, timeModeName, zoneName} from "./times.js";
+import {clock, nextTimeMode, timeModeName, zoneName} from "./times.js";
 
 /** @typedef {import("./types.d.ts").Content} Content */
 
@@ -25,7 +25,7 @@ let isMoreOpen = false;
 
 /** @param {string} page the open page */
 export function sidebar(page) {
-	const entries = ENTRIES.filter((each) => may(each.needs));
+	const entries = myEntries();
 	const about = me();
 	const store = about.store ? (STORES[about.store.split(/[:+]/)[0] ?? ""] ?? "") : "";
 	return h(
@@ -96,7 +96,7 @@ function userMenu() {
 		{class: "user-menu", onfocusout: leaveMenu},
 		h("button", {class: "user-button", type: "button", "aria-label": `${name}, ${role}`, "aria-expanded": String(isMenuOpen), onclick: () => { isMenuOpen = !isMenuOpen; update(); }}, initials),
 		isMenuOpen
-			? h("div", null, h("strong", null, name), h("small", null, `Role: ${role}`), h("button", {type: "button", class: "quiet", onclick: showKeys}, "Keyboard shortcuts"), h("a", {class: "link", href: "docs"}, "API documentation"), h("button", {type: "button", onclick: logOut}, "Log out"))
+			? h("div", null, h("strong", null, name), h("small", null, `Role: ${role}`), h("button", {type: "button", class: "quiet only-phone", onclick: switchTimes}, `Times: ${timeModeName()}`), h("button", {type: "button", class: "quiet", onclick: showKeys}, "Keyboard shortcuts"), h("a", {class: "link", href: "docs"}, "API documentation"), h("button", {type: "button", onclick: logOut}, "Log out"))
 			: null,
 	);
 }
@@ -117,8 +117,8 @@ export function closeMenus() {
 /** @returns {Content} */
 export function banner() {
 	if (live.isLost && !live.isPaused) {
-		const since = span((now() - (live.lostAt ?? now())) / 1000);
-		const wait = Math.max(0, Math.round((live.retryAt - now()) / 1000));
+		const since = span((performance.now() - (live.lostAt ?? 0)) / 1000);
+		const wait = Math.max(0, Math.round((live.retryAt - performance.now()) / 1000));
 		return h(
 			"div",
 			{class: "banner", role: "status", key: "banner"},

@@ -55,7 +55,7 @@ export function when(time) {
 	if (!time) return "–";
 	if (mode !== "relative") return stamp(time);
 	const seconds = age(time);
-	if (seconds < -0.5) return `in ${coarse(-seconds)}`;
+	if (seconds <= -1) return `in ${coarse(-seconds)}`;
 	return seconds < 1 ? "now" : `${coarse(seconds)} ago`;
 }
 

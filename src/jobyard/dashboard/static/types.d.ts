@@ -3,7 +3,7 @@
 export type Content = import("./dom.js").Content;
 export type LiveEvent = import("./live.js").LiveEvent;
 export type JobState = "PENDING" | "RUNNING" | "COMPLETED" | "FAILED" | "TIMEOUT" | "CANCELLED";
-export type Permission = "read" | "watch" | "submit" | "operate" | "administer";
+export type Permission = "read" | "watch" | "submit" | "operate" | "administer" | "reveal";
 
 /** One page of the dashboard, from the moment it opens until another one does. */
 export interface Page {
@@ -33,6 +33,11 @@ export interface Me {
 	version?: string;
 	environment?: string;
 	store?: string;
+	queues?: string[];
+	groups?: string[];
+	kinds?: string[];
+	has_runners?: boolean;
+	secret_names?: string;
 }
 
 export interface Progress {
@@ -148,6 +153,7 @@ export interface Overview {
 	running: number;
 	slots: number;
 	failed_last_hour: number;
+	finished_last_hour: number;
 	failed: number;
 	oldest_waiting: {queue: string; since: string; seconds: number; reason: string; sentence: string; job_id?: string} | null;
 	wait_p50_seconds: number | null;
@@ -156,6 +162,8 @@ export interface Overview {
 	workers: {live: number; quiet: number; lost: number};
 	queues: QueueRow[];
 	queues_left_out: number;
+	workflows: number;
+	runners: number | null;
 	attention: Attention[];
 }
 
@@ -212,7 +220,7 @@ export interface Worker {
 	memory_bytes?: number | null;
 	cpu_percent?: number | null;
 	is_lost?: boolean;
-	jobs?: {id: string; kind: string; queue: string; group: string | null; started_at: string; percent: number | null}[];
+	jobs?: {id: string; kind: string; queue: string; group: string | null; started_at: string; percent: number | null; is_handed_off: boolean}[];
 }
 
 export interface Tick {

@@ -55,15 +55,20 @@ export function sparkline(values) {
 	values.forEach((value, i) => {
 		if (value === null) isDown = false;
 		else {
-			path += `${isDown ? "L" : "M"}${(1 + i * step).toFixed(1)} ${(18 - (value / top) * 15).toFixed(1)}`;
+			const x = (1 + i * step).toFixed(1);
+			const y = (18 - (value / top) * 15).toFixed(1);
+			// After a gap it rises from the ground, so that one point alone, as in the first minutes, is seen.
+			path += isDown ? `L${x} ${y}` : i === 0 ? `M${x} ${y}` : `M${x} 18V${y}`;
 			isDown = true;
 		}
 	});
 	const isFlat = known.every((each) => each === 0);
+	const hasGround = isFlat || known.length < values.length;
 	return h(
 		"svg",
 		{class: "sparkline", viewBox: "0 0 74 20", "aria-hidden": "true"},
-		isFlat ? h("line", {class: "grid", x1: 1, x2: 73, y1: 18, y2: 18}) : h("path", {class: "line-thin", d: path}),
+		hasGround ? h("line", {class: "grid", x1: 1, x2: 73, y1: 18, y2: 18}) : null,
+		isFlat ? null : h("path", {class: "line-thin", d: path}),
 	);
 }
 
@@ -83,6 +88,15 @@ export function copyButton(text, label = "Copy") {
 /** @param {string} text a command to copy */
 export function command(text) {
 	return h("span", {class: "command"}, h("code", null, text), copyButton(text, "Copy the command"));
+}
+
+/**
+ * A command with the store of this server: the page knows a file on the same machine, others are to be filled in.
+ * @param {string} text
+ */
+export function onStore(text) {
+	const url = document.documentElement.dataset.store;
+	return `${text} --store ${url ? (/^[\w:/.-]+$/.test(url) ? url : `'${url.replaceAll("'", "'\\''")}'`) : "…"}`;
 }
 
 /**

@@ -18,11 +18,12 @@ const GLYPHS = {
 	completed: "M7 1a6 6 0 1 0 0 12a6 6 0 1 0 0-12ZM3.7 7.1l1.1-1.1 1.5 1.5 3-3.1 1.1 1.1-4.1 4.2Z",
 	failed: "M7 0L14 7L7 14L0 7ZM5 4.1L7 6.1L9 4.1L9.9 5L7.9 7L9.9 9L9 9.9L7 7.9L5 9.9L4.1 9L6.1 7L4.1 5Z",
 	skipped: "M7 1a6 6 0 1 0 0 12a6 6 0 1 0 0-12ZM7 2.6a4.4 4.4 0 1 0 0 8.8a4.4 4.4 0 1 0 0-8.8ZM4 9.2L9.2 4L10 4.8L4.8 10Z",
+	interrupted: "M7 1a6 6 0 1 0 0 12a6 6 0 1 0 0-12ZM6.2 3.6H7.8V7.8H6.2ZM6.2 9H7.8V10.6H6.2Z",
 };
 
 /** @param {string} status */
 export function stepClass(status) {
-	return status === "skipped" ? "cancelled" : status;
+	return {skipped: "cancelled", interrupted: "timeout"}[status] ?? status;
 }
 
 /**
@@ -96,7 +97,7 @@ function node(step, run, {x, y}) {
 		"g",
 		{key: `node-${step.id}`, transform: `translate(${x} ${y})`},
 		h("title", null, `${step.id}: ${status}${run?.reason ? `, ${run.reason}` : ""}`),
-		h("rect", {class: `node ${stepClass(status)}`, width: WIDTH, height: HEIGHT, rx: 6}),
+		h("rect", {class: `node ${stepClass(status)} ${step.on_failure ? "on-failure" : ""}`.trim(), width: WIDTH, height: HEIGHT, rx: 6}),
 		h("g", {transform: "translate(12 8)"}, h("path", {class: `glyph ${stepClass(status)}`, d: GLYPHS[status] ?? GLYPHS.pending, "fill-rule": "evenodd"})),
 		h("text", {class: "step-name", x: 34, y: 19}, name),
 		h("text", {x: 34, y: 36}, stepWords(step, run)),
@@ -105,7 +106,8 @@ function node(step, run, {x, y}) {
 
 /** @param {StepDefinition} step @param {StepRun | undefined} run */
 function stepWords(step, run) {
-	if (!run) return step.kind;
+	const waits = step.on_failure && (!run || run.status === "pending") ? "on failure" : "";
+	if (waits || !run) return waits || step.kind;
 	const parts = [run.elapsed_seconds !== null ? span(run.elapsed_seconds) : run.started_at && run.status === "running" ? span(age(run.started_at)) : run.status];
 	if (run.items) parts.push(`${run.items.ended} of ${run.items.total}`);
 	else if (run.percent !== null && run.status === "running") parts.push(`${Math.round(run.percent)} %`);

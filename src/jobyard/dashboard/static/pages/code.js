@@ -8,7 +8,7 @@ import {icon} from "../icons.js";
 import {parse} from "../json.js";
 import {count, duration, size} from "../numbers.js";
 import {link} from "../router.js";
-import {bar, empty, moment, stateMark, table, tail} from "../widgets.js";
+import {bar, command, empty, moment, onStore, stateMark, table, tail} from "../widgets.js";
 
 /** @typedef {import("../types.d.ts").Job} Job */
 /** @typedef {{name: string, version: string, compiled: boolean, tier: string}} Language */
@@ -42,6 +42,8 @@ export function open() {
 	/** @type {Limits} */
 	let limits = {time_seconds: 3, memory_mb: 128, output_bytes: 65536, processes: 16, ...saved.limits};
 	let isEditingLimits = false;
+	// Escape lets the next Tab leave the editor.
+	let leavesOnTab = false;
 	let isBusy = false;
 	let output = "";
 	let problem = "";
@@ -149,17 +151,18 @@ export function open() {
 				h("select", {class: "end", "aria-label": "Language", value: language, onchange: (/** @type {Event} */ event) => choose(/** @type {HTMLSelectElement} */ (event.target).value)}, (languages.length ? languages : [{name: language, version: ""}]).map((each) => h("option", {key: each.name, value: each.name}, `${each.name} ${/\d+(\.\d+)*/.exec(each.version)?.[0] ?? ""}`.trim()))),
 				isBusy ? h("button", {type: "button", class: "danger", key: "stop", onclick: stop}, "Stop") : h("button", {class: "primary", type: "button", key: "run", disabled: !languages.length, onclick: run}, icon("play"), "Run ", h("kbd", {class: "not-phone"}, "Ctrl ↵")),
 			),
-			languages.length ? null : h("div", {class: "padded"}, h("p", {class: "amber"}, noLanguages || "No live worker runs programs. Start one with jobyard worker --sandbox.")),
+			languages.length ? null : h("div", {class: "padded"}, h("p", {class: "amber"}, noLanguages || "No live worker runs programs."), h("p", null, "Start a worker with a sandbox: ", command(onStore("jobyard worker --sandbox")))),
 			h(
 				"div",
 				{class: "editor"},
 				h("ol", {"aria-hidden": "true"}, Array.from({length: lines}, (_, i) => h("li", null, i + 1))),
 				h("pre", {"aria-hidden": "true"}, coloured(source, language), "\n"),
-				h("textarea", {"aria-label": "Source code", spellcheck: "false", autocapitalize: "off", value: source, oninput: (/** @type {InputEvent} */ event) => { source = /** @type {HTMLTextAreaElement} */ (event.target).value; update(); }, onkeydown: onEditorKey}),
+				h("textarea", {"aria-label": "Source code", spellcheck: "false", autocapitalize: "off", value: source, oninput: (/** @type {InputEvent} */ event) => { source = /** @type {HTMLTextAreaElement} */ (event.target).value; update(); }, onkeydown: onEditorKey, onblur: () => { leavesOnTab = false; }, "aria-describedby": "editor-keys"}),
 			),
 			h(
 				"div",
 				{class: "padded form program-input"},
+				h("small", {id: "editor-keys"}, h("kbd", null, "Tab"), " indents; ", h("kbd", null, "Esc"), " and then ", h("kbd", null, "Tab"), " leaves the editor."),
 				h("label", null, "Input", h("textarea", {rows: 2, spellcheck: "false", value: input, oninput: (/** @type {InputEvent} */ event) => { input = /** @type {HTMLTextAreaElement} */ (event.target).value; }})),
 				isEditingLimits
 					? h("div", {class: "row wrap"}, LIMITS.map(([key, name, unit]) => h("label", null, `${name} ${unit}`.trim(), h("input", {inputmode: "decimal", value: String(limits[key]), oninput: (/** @type {InputEvent} */ event) => { const value = Number(/** @type {HTMLInputElement} */ (event.target).value); if (value > 0) limits = {...limits, [key]: value}; }}))), h("button", {class: "small", type: "button", onclick: () => { isEditingLimits = false; update(); }}, "Done"))
@@ -174,12 +177,13 @@ export function open() {
 		if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
 			event.preventDefault();
 			void run();
-		} else if (event.key === "Tab" && !event.shiftKey) {
+		} else if (event.key === "Escape") leavesOnTab = true;
+		else if (event.key === "Tab" && !event.shiftKey && !leavesOnTab) {
 			event.preventDefault();
 			field.setRangeText("    ", field.selectionStart, field.selectionEnd, "end");
 			source = field.value;
 			update();
-		}
+		} else if (!["Tab", "Shift"].includes(event.key)) leavesOnTab = false;
 	}
 
 	function outputCard() {

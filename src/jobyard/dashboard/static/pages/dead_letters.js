@@ -57,7 +57,7 @@ export function open(location) {
 	/** @param {DeadGroup} group */
 	const filter = (group) => ({kind: group.kind, state: STATES, error: group.error, ...(queue ? {queue} : {})});
 	/** @param {Action} action @param {DeadGroup} group */
-	const change = (action, group) => bulk(action, {filter: filter(group), number: group.count, isCapped: nextToken !== null, words: `all dead letters of ${group.kind} with “${group.error}”`});
+	const change = (action, group) => bulk(action, {filter: filter(group), number: group.count, name: action === "retry" ? "Redrive" : undefined, isCapped: nextToken !== null, words: `all dead letters of ${group.kind} with “${group.error}”`});
 
 	/** @param {DeadGroup} group */
 	function actions(group) {
@@ -94,12 +94,13 @@ export function open(location) {
 						? empty(`No kind or error has “${find}”.`)
 						: table({
 								label: "Dead letters by kind and error",
+								class: "tall",
 								rows: shown,
 								key: (group) => `${group.kind}\0${group.error}`,
 								columns: [
-									{title: "Kind", phone: "title", cell: (group) => h("a", {class: "name clipped", title: group.kind, href: link("jobs", null, {kind: group.kind, state: STATES})}, group.kind)},
-									{title: "Error", class: "clip", phone: "below", cell: (group) => h("a", {class: "red", title: group.sample_error, href: link("jobs", null, {kind: group.kind, state: STATES, error: group.error})}, group.error || "no message")},
-									{title: "Count", class: "number", phone: "side", cell: (group) => h("a", {href: link("jobs", null, {kind: group.kind, state: STATES, error: group.error})}, count(group.count))},
+									{title: "Kind", phone: "title", cell: (group) => h("a", {class: "name clipped", title: group.kind, href: link("jobs", null, {kind: group.kind, state: STATES, ...(queue ? {queue} : {})})}, group.kind)},
+									{title: "Error", class: "clip", phone: "below", cell: (group) => [h("a", {class: "red", title: group.sample_error, href: link("jobs", null, filter(group))}, group.error || "no message"), group.error.endsWith(group.sample_error) ? null : h("small", {title: group.sample_error}, `for example ${group.sample_error}`)]},
+									{title: "Count", class: "number", phone: "side", cell: (group) => h("a", {href: link("jobs", null, filter(group))}, count(group.count))},
 									{title: "First", class: "number faint", cell: (group) => moment(group.first_at)},
 									{title: "Last", class: "number faint", phone: "under", cell: (group) => h("a", {href: link("jobs", group.newest_job_id)}, moment(group.last_at))},
 									{title: "Queues", cell: (group) => group.queues.map((each, i) => [i ? ", " : "", h("a", {href: link("queues", each)}, each)])},

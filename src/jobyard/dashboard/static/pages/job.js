@@ -5,10 +5,10 @@ import {copy, may, update} from "../app.js";
 import {h} from "../dom.js";
 import {icon} from "../icons.js";
 import {cancelJob, changePriority, deleteJob, legalActions, newJob, retryJob, runJobNow} from "../job_actions.js";
-import {ENDING_STATES, ENDINGS, extent, JobTimeline} from "../job_timeline.js";
-import {jsonView, withoutSecrets} from "../json_view.js";
+import {attemptNumbers, ENDING_STATES, ENDINGS, extent, JobTimeline} from "../job_timeline.js";
+import {jsonView, revealButton, withoutSecrets} from "../json_view.js";
 import {stringify} from "../json.js";
-import {count, counted, span} from "../numbers.js";
+import {count, counted, duration, span} from "../numbers.js";
 import {link} from "../router.js";
 import {age, clock, preciseClock, zoneName} from "../times.js";
 import {bar, copyButton, moment, stateMark, stateName} from "../widgets.js";
@@ -17,6 +17,7 @@ import {bar, copyButton, moment, stateMark, stateName} from "../widgets.js";
 /** @typedef {import("../types.d.ts").AttemptError} AttemptError */
 /** @typedef {{number: number, key: string, part: string, kind: string, name: string, status: string, recorded_at: string, seconds: number | null, child_id: string | null, error: {type: string, message: string} | null}} Operation */
 
+const WORKFLOW_KIND = "jobyard.workflow";
 const MAX_LOG = 1000;
 const SHOWN_OPERATIONS = 200;
 /** States of reported steps and of recorded operations. @type {Record<string, string>} */
@@ -38,15 +39,21 @@ export function open(location) {
 	let operations = [];
 	let isFollowing = true;
 	let level = "all";
+	let isRevealed = false;
 	const timeline = new JobTimeline();
 
 	async function load() {
-		/** @type {[Job, {items: Operation[]}]} */
-		const [found, history] = await Promise.all([get(path`v1/jobs/${id}`), get(`${path`v1/jobs/${id}/history`}?page_size=${SHOWN_OPERATIONS}`)]);
-		operations = history.items;
+		/** @type {Job} */
+		const found = await get(path`v1/jobs/${id}`);
+		operations = (await get(`${path`v1/jobs/${id}/history`}?page_size=${SHOWN_OPERATIONS}`)).items;
 		sentence = found.state === "PENDING" ? (await get(path`v1/jobs/${id}/explain`)).sentence : "";
 		job = found;
 		follow();
+	}
+
+	function reveal() {
+		isRevealed = !isRevealed;
+		update();
 	}
 
 	function follow() {
@@ -64,6 +71,7 @@ export function open(location) {
 		return h(
 			"span",
 			{class: "end row wrap"},
+			of.kind === WORKFLOW_KIND ? h("a", {class: "link", key: "graph", href: link("workflows", of.id)}, "Open the graph") : null,
 			operates && legal.includes("retry") ? h("button", {type: "button", class: "primary", key: "retry", onclick: () => retryJob(id)}, icon("retry"), "Retry") : null,
 			operates && legal.includes("run_now") ? h("button", {type: "button", key: "run", onclick: () => runJobNow(id)}, icon("play"), "Run now") : null,
 			may("submit") ? h("button", {type: "button", key: "clone", onclick: () => newJob(of)}, "Clone…") : null,
@@ -153,7 +161,7 @@ export function open(location) {
 						job.steps?.length ? steps(job) : operations.length ? workflowSteps(operations, job) : null,
 						log(job),
 					),
-					h("div", {class: "stack"}, facts(job), payload(job), result(job)),
+					h("div", {class: "stack"}, facts(job), payload(job, isRevealed, reveal), result(job, isRevealed, reveal)),
 				),
 			];
 		},
@@ -164,7 +172,7 @@ export function open(location) {
 function stateSentence(job, explanation) {
 	if (job.state === "PENDING") return explanation;
 	if (job.state !== "RUNNING" || !job.started_at) {
-		const ran = job.started_at && job.finished_at ? ` after ${span((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000)}` : "";
+		const ran = job.started_at && job.finished_at ? ` after ${duration((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000)}` : "";
 		return [`${stateName(job.state)}${ran}, `, moment(job.finished_at), job.reason ? `: ${job.reason}` : "", "."];
 	}
 	const ran = age(job.started_at);
@@ -182,25 +190,26 @@ function stateSentence(job, explanation) {
 /** @param {Job} job */
 function attempts(job) {
 	const lastFailed = job.errors.length - 1;
+	const numbers = attemptNumbers(job);
 	return h(
 		"section",
 		{class: "card", key: "attempts"},
 		h("header", null, h("h2", null, "Attempts")),
 		job.state === "RUNNING" || job.state === "COMPLETED"
-			? h("details", {key: "current"}, h("summary", null, stateMark(job.state, `${job.attempt} · ${job.state.toLowerCase()}`), h("span", {class: "faint"}, job.started_at ? `since ${clock(job.started_at)}` : ""), h("span", {class: "end faint"}, job.worker ?? "")), h("p", {class: "padded faint"}, job.state === "RUNNING" ? "It has not ended yet." : "It ended without an error."))
+			? h("details", {key: "current"}, h("summary", null, stateMark(job.state, `${numbers.current} · ${job.state.toLowerCase()}`), h("span", {class: "faint"}, !job.started_at ? "" : job.finished_at ? `after ${duration((Date.parse(job.finished_at) - Date.parse(job.started_at)) / 1000)}` : `since ${clock(job.started_at)}`), h("span", {class: "end faint"}, job.worker ?? "")), h("p", {class: "padded faint"}, job.state === "RUNNING" ? "It has not ended yet." : "It ended without an error."))
 			: null,
-		job.errors.map((error, i) => attempt(error, i, i === lastFailed)).reverse(),
+		job.errors.map((error, i) => attempt(error, i, numbers.errors[i] ?? i + 1, i === lastFailed)).reverse(),
 		!job.errors.length && job.attempt === 0 ? h("p", {class: "padded faint"}, "None yet.") : null,
 	);
 }
 
-/** @param {AttemptError} error @param {number} i @param {boolean} isLast */
-function attempt(error, i, isLast) {
+/** @param {AttemptError} error @param {number} i @param {number} number @param {boolean} isLast */
+function attempt(error, i, number, isLast) {
 	const lines = error.traceback?.trimEnd().split("\n") ?? [];
 	return h(
 		"details",
 		{key: `attempt-${i}`, open: isLast},
-		h("summary", null, stateMark(ENDING_STATES[error.ending] ?? "failed", `${error.attempt} · ${error.ending === "error" ? "raised" : (ENDINGS[error.ending] ?? error.ending)}`), h("span", null, error.type ? `${error.type}: ` : "", error.message), h("span", {class: "end faint not-phone"}, error.worker ?? "")),
+		h("summary", null, stateMark(ENDING_STATES[error.ending] ?? "failed", `${number} · ${error.ending === "error" ? "raised" : (ENDINGS[error.ending] ?? error.ending)}`), h("span", null, error.type ? `${error.type}: ` : "", error.message), h("span", {class: "end faint not-phone"}, error.worker ?? "")),
 		h("div", {class: "padded"}, h("pre", {class: "block", tabindex: "0", role: "group", "aria-label": "Traceback"}, lines.length ? [lines.slice(0, -1).map((line) => `${line}\n`), h("span", {class: "red"}, lines.at(-1))] : error.message), h("small", null, "Ended ", moment(error.at), error.worker ? ` on ${error.worker}` : "")),
 	);
 }
@@ -287,25 +296,30 @@ function backoff({backoff: rule, max_attempts}) {
 	return waits.join(", ") + (max_attempts > 4 ? ", …" : "");
 }
 
-/** @param {Job} job */
-function payload(job) {
+/** @param {Job} job @param {boolean} isRevealed @param {() => void} reveal */
+function payload(job, isRevealed, reveal) {
 	return h(
 		"section",
 		{class: "card"},
-		h("header", null, h("h2", null, "Payload"), h("button", {class: "small quiet end", type: "button", onclick: () => copy(stringify(withoutSecrets(job.payload), 2))}, icon("copy"), "Copy")),
-		h("div", {class: "padded"}, jsonView(job.payload), h("small", null, "Private values are never shown.")),
+		h("header", null, h("h2", null, "Payload"), jsonActions(job.payload, isRevealed, reveal)),
+		h("div", {class: "padded"}, jsonView(job.payload, isRevealed), h("small", null, "Private values are never shown.")),
 	);
 }
 
-/** @param {Job} job */
-function result(job) {
+/** @param {Job} job @param {boolean} isRevealed @param {() => void} reveal */
+function result(job, isRevealed, reveal) {
 	const isThere = job.state === "COMPLETED";
 	return h(
 		"section",
 		{class: "card"},
-		h("header", null, h("h2", null, "Result"), isThere ? h("button", {class: "small quiet end", type: "button", onclick: () => copy(stringify(withoutSecrets(job.result), 2))}, icon("copy"), "Copy") : null),
-		h("div", {class: "padded"}, isThere ? jsonView(job.result) : h("p", {class: "faint"}, job.finished_at ? "None: the job did not complete." : "None yet. It appears here when the job completes.")),
+		h("header", null, h("h2", null, "Result"), isThere ? jsonActions(job.result, isRevealed, reveal) : null),
+		h("div", {class: "padded"}, isThere ? jsonView(job.result, isRevealed) : h("p", {class: "faint"}, job.finished_at ? "None: the job did not complete." : "None yet. It appears here when the job completes.")),
 	);
+}
+
+/** @param {unknown} value @param {boolean} isRevealed @param {() => void} reveal */
+function jsonActions(value, isRevealed, reveal) {
+	return h("span", {class: "end row"}, revealButton(value, isRevealed, reveal), h("button", {class: "small quiet", type: "button", onclick: () => copy(stringify(isRevealed ? value : withoutSecrets(value), 2))}, icon("copy"), "Copy"));
 }
 
 /** @param {string} level */

@@ -1,24 +1,36 @@
 // Jobs: search, filter, page through and change them. Everything is in the address.
 
-import {get, path} from "../api.js";
-import {may, update} from "../app.js";
+import {ApiError, get, path} from "../api.js";
+import {may, message, reload, update} from "../app.js";
 import {h} from "../dom.js";
 import {added, apiFilter, apiQuery, conditions, inWords, KEYS, parseCondition, spelled, without, WITHIN_NAMES} from "../job_filter.js";
 import {ACTIONS, bulk, legalActions, newJob} from "../job_actions.js";
 import {jobColumns} from "../job_table.js";
 import {moved} from "../keyboard.js";
 import {capped, count, counted} from "../numbers.js";
-import {go, link, replace} from "../router.js";
+import {go, link} from "../router.js";
 import {clock, now} from "../times.js";
-import {command, empty, STATES, stateMark, stateName, table} from "../widgets.js";
+import {command, empty, onStore, stateMark, stateName, STATES, table} from "../widgets.js";
 
 /** @typedef {import("../types.d.ts").Job} Job */
 /** @typedef {import("../types.d.ts").LiveEvent} LiveEvent */
 /** @typedef {import("../job_actions.js").Action} Action */
 
+// A snapshot has fewer jobs: more ids need not be remembered.
+const MAX_NEW_IDS = 1000;
 const PAGE_SIZE = 50;
 const VIEWS = "jobyard.views";
 const MAX_SUGGESTIONS = 8;
+
+/** The page before each page that was turned; after a reload of the browser the way back is to the first page. @type {Map<string, string>} */
+const newerPages = new Map();
+
+/** @param {URLSearchParams} params @returns {URLSearchParams} the same filter, from its first page */
+function firstPage(params) {
+	const made = new URLSearchParams(params);
+	made.delete("page");
+	return made;
+}
 
 /**
  * @param {import("../router.js").Location} location
@@ -30,9 +42,9 @@ export function open(location) {
 	let jobs = [];
 	/** @type {string | null} */
 	let nextToken = null;
-	/** Tokens of the pages before this one; the first page has none. @type {string[]} */
-	let earlier = [];
-	let pageToken = "";
+	let pageToken = params.get("page") ?? "";
+	/** Why the server refuses the search. */
+	let refused = "";
 	/** @type {{counts: Record<string, number>, cap: number, is_complete: boolean} | null} */
 	let counts = null;
 	/** @type {Set<string>} */
@@ -41,7 +53,11 @@ export function open(location) {
 	let isSelecting = false;
 	/** @type {string | null} */
 	let at = null;
+	/** Where a range begins: the row that was selected last. @type {string | null} */
+	let anchor = null;
 	let newJobs = 0;
+	/** Those counted last. @type {Set<string>} */
+	const newIds = new Set();
 	let isLoaded = false;
 	let loadedAt = now();
 	let typed = "";
@@ -53,11 +69,20 @@ export function open(location) {
 		const query = apiQuery(params, now());
 		query.set("page_size", String(PAGE_SIZE));
 		if (pageToken) query.set("page_token", pageToken);
-		const found = await get(`v1/jobs?${query}`);
+		/** @type {{items: Job[], next_page_token?: string}} */
+		let found = {items: []};
+		refused = "";
+		try {
+			found = await get(`v1/jobs?${query}`);
+		} catch (error) {
+			if (!(error instanceof ApiError) || error.status !== 422) throw error;
+			refused = message(error);
+		}
 		jobs = found.items;
 		isLoaded = true;
 		nextToken = found.next_page_token ?? null;
 		newJobs = 0;
+		newIds.clear();
 		loadedAt = now();
 		for (const id of selected) if (!jobs.some((job) => job.id === id)) selected.delete(id);
 		if (at !== null && !jobs.some((job) => job.id === at)) at = null;
@@ -92,11 +117,12 @@ export function open(location) {
 	function filter(wanted) {
 		typed = "";
 		suggestionAt = -1;
-		go(link("jobs", null, wanted));
+		go(link("jobs", null, firstPage(wanted)));
 	}
 
 	/** @param {LiveEvent} event */
 	function onEvent(event) {
+		if (event.type === "io.jobyard.snapshot.v1" && isLoaded && !pageToken) for (const id of newIn(event.data.jobs ?? [])) countNew(id);
 		const change = event.data;
 		if (!change?.job_id) return false;
 		const job = jobs.find((each) => each.id === change.job_id);
@@ -108,8 +134,23 @@ export function open(location) {
 			if (event.type.includes(".started.")) job.started_at = event.time;
 			if (isFinal) job.finished_at = event.time;
 			job.reason = change.reason ?? job.reason;
-		} else if (event.type.includes(".enqueued.") && !pageToken && fits(change)) newJobs += 1;
+		} else if (event.type.includes(".enqueued.") && !pageToken && fits(change)) countNew(change.job_id);
 		return false;
+	}
+
+	/** Count a job once, although a snapshot and an event may both tell of it. @param {string} id */
+	function countNew(id) {
+		if (newIds.has(id)) return;
+		newJobs += 1;
+		newIds.add(id);
+		const [oldest] = newIds;
+		if (newIds.size > MAX_NEW_IDS && oldest !== undefined) newIds.delete(oldest);
+	}
+
+	/** Those of the newest jobs, which a stream begins with, that came while there was no stream. @param {Job[]} newest */
+	function newIn(newest) {
+		const since = jobs[0] ? Date.parse(jobs[0].created_at) : loadedAt;
+		return newest.filter((job) => !jobs.some((each) => each.id === job.id) && Date.parse(job.created_at) > since && fits(job)).map((job) => job.id);
 	}
 
 	/** @param {{queue: string, group: string | null, kind: string}} change */
@@ -130,11 +171,11 @@ export function open(location) {
 	function toggle(id, isRange) {
 		isAllSelected = false;
 		const ids = jobs.map((job) => job.id);
-		if (isRange && at !== null) {
-			const [from, to] = [ids.indexOf(at), ids.indexOf(id)].sort((a, b) => a - b);
+		if (isRange && anchor !== null && ids.includes(anchor)) {
+			const [from, to] = [ids.indexOf(anchor), ids.indexOf(id)].sort((a, b) => a - b);
 			for (const each of ids.slice(from, (to ?? 0) + 1)) selected.add(each);
 		} else if (!selected.delete(id)) selected.add(id);
-		at = id;
+		at = anchor = id;
 		update();
 	}
 
@@ -285,7 +326,7 @@ export function open(location) {
 	function savedViews() {
 		/** @type {Record<string, string>} */
 		const views = JSON.parse(localStorage.getItem(VIEWS) ?? "{}");
-		const here = params.toString();
+		const here = firstPage(params).toString();
 		const name = Object.keys(views).find((each) => views[each] === here);
 		const onchange = (/** @type {Event} */ event) => {
 			const field = /** @type {HTMLSelectElement} */ (event.target);
@@ -303,7 +344,7 @@ export function open(location) {
 	function tabs() {
 		const states = params.getAll("state");
 		const tab = (/** @type {string | null} */ state) => {
-			const wanted = new URLSearchParams(params);
+			const wanted = firstPage(params);
 			wanted.delete("state");
 			if (state) wanted.set("state", state);
 			const number = state ? counts?.counts[state] : undefined;
@@ -313,6 +354,16 @@ export function open(location) {
 		return h("nav", {class: "tabs", "aria-label": "State"}, tab(null), STATES.map(tab));
 	}
 
+	/** @returns {import("../widgets.js").Column<Job>} */
+	function selectColumn() {
+		return {
+			title: h("input", {type: "checkbox", "aria-label": "Select this page", checked: selected.size === jobs.length, onchange: () => { if (selected.size === jobs.length) clearSelection(); else for (const job of jobs) selected.add(job.id); update(); }}),
+			class: "checkbox",
+			phone: "check",
+			cell: (job) => h("input", {type: "checkbox", "aria-label": `Select ${job.kind} ${job.id.slice(-6)}`, checked: selected.has(job.id), onclick: (/** @type {MouseEvent} */ event) => toggle(job.id, event.shiftKey)}),
+		};
+	}
+
 	function body() {
 		if (jobs.length) {
 			return table({
@@ -320,36 +371,32 @@ export function open(location) {
 				rowClass: (job) => `${selected.has(job.id) || isAllSelected ? "selected" : ""} ${job.id === at ? "current" : ""} ${matches(job) ? "" : "gone"}`.trim(),
 				rowProps: (job) => ({"data-id": job.id}),
 				columns: [
-					{
-						title: h("input", {type: "checkbox", "aria-label": "Select this page", checked: selected.size === jobs.length, onchange: () => { if (selected.size === jobs.length) clearSelection(); else for (const job of jobs) selected.add(job.id); update(); }}),
-						class: "checkbox",
-						phone: "check",
-						cell: (job) => h("input", {type: "checkbox", "aria-label": `Select ${job.kind} ${job.id.slice(-6)}`, checked: selected.has(job.id), onclick: (/** @type {MouseEvent} */ event) => toggle(job.id, event.shiftKey)}),
-					},
-					...jobColumns(params, (condition) => filter(added(params, condition))),
+					...(may("operate") ? [selectColumn()] : []),
+					...jobColumns(params),
 				],
 			});
 		}
+		if (refused) return empty("The server refuses this search.", h("p", {role: "alert"}, refused), h("a", {class: "link", href: link("jobs")}, "Clear filters"));
 		if (nextToken) return empty("None of the newest jobs match.", h("button", {type: "button", onclick: older}, "Search further"));
 		if (conditions(params).length) return empty(`No ${inWords(params)}.`, h("a", {class: "link", href: link("jobs")}, "Clear filters"));
-		return empty("No jobs yet.", "They appear here as soon as they are submitted:", command("jobyard enqueue KIND --payload '{}'"));
+		return empty("No jobs yet.", "They appear here as soon as they are submitted:", command(onStore("jobyard enqueue KIND --payload '{}'")));
 	}
 
 	function older() {
 		if (!nextToken) return;
-		earlier.push(pageToken);
-		pageToken = nextToken;
-		turn();
+		newerPages.set(nextToken, pageToken);
+		turn(nextToken);
 	}
 
 	function newer() {
-		pageToken = earlier.pop() ?? "";
-		turn();
+		turn(newerPages.get(pageToken) ?? "");
 	}
 
-	function turn() {
-		clearSelection();
-		void load().then(() => { scrollTo(0, 0); update(); });
+	/** @param {string} token of a page; empty: the first one */
+	function turn(token) {
+		const wanted = firstPage(params);
+		if (token) wanted.set("page", token);
+		go(link("jobs", null, wanted));
 	}
 
 	return {
@@ -359,12 +406,14 @@ export function open(location) {
 		load: () => (isLoaded ? refresh() : load()),
 		onEvent,
 		onParams(wanted) {
+			const isTurned = pageToken !== (wanted.get("page") ?? "");
 			params = wanted;
-			earlier = [];
-			pageToken = "";
+			pageToken = wanted.get("page") ?? "";
 			counts = null;
 			clearSelection();
-			void load().then(update, () => replace(window.location.hash));
+			const shown = () => { if (isTurned) scrollTo(0, 0); update(); };
+			// Asked again by the driver, which shows why it failed.
+			void load().then(shown, () => { isLoaded = false; return reload(); });
 			return true;
 		},
 		onKey(event) {
@@ -373,7 +422,7 @@ export function open(location) {
 				at = moved(ids, at, event);
 				update();
 				requestAnimationFrame(() => document.querySelector("tr.current")?.scrollIntoView({block: "nearest"}));
-			} else if (event.key.toLowerCase() === "x" && at) toggle(at, event.shiftKey);
+			} else if (event.key.toLowerCase() === "x" && at && may("operate")) toggle(at, event.shiftKey);
 			else if ((event.key === "o" || event.key === "Enter") && at) go(link("jobs", at));
 			else if (event.key === "r") actOnKey("retry");
 			else if (event.key === "c") actOnKey("cancel");
@@ -383,16 +432,16 @@ export function open(location) {
 		},
 		view: () => [
 			queryBar(),
-			h("section", {class: "card", key: "jobs"}, h("header", null, tabs(), h("small", {class: "end not-phone"}, "Newest first"), h("button", {class: "small only-phone-inline end", type: "button", onclick: () => { isSelecting = !isSelecting; if (!isSelecting) selected.clear(); update(); }}, isSelecting ? "Done" : "Select")), bulkBar(), body()),
+			h("section", {class: "card", key: "jobs"}, h("header", null, tabs(), h("small", {class: "end not-phone"}, "Newest first"), may("operate") && h("button", {class: "small only-phone-inline end", type: "button", onclick: () => { isSelecting = !isSelecting; if (!isSelecting) selected.clear(); update(); }}, isSelecting ? "Done" : "Select")), bulkBar(), body()),
 			h(
 				"div",
 				{class: "row wrap", key: "pages"},
-				h("div", {class: "hints not-phone"}, [["j", "k", "move"], ["x", "select"], ["o", "open"], ["r", "retry"], ["c", "cancel"], ["/", "search"], ["?", "all keys"]].map((each) => h("span", null, each.slice(0, -1).map((key) => h("kbd", null, key)), each.at(-1)))),
+				h("div", {class: "hints not-phone"}, [["j", "k", "move"], ["o", "open"], ...(may("operate") ? [["x", "select"], ["r", "retry"], ["c", "cancel"]] : []), ["/", "search"], ["?", "all keys"]].map((each) => h("span", null, each.slice(0, -1).map((key) => h("kbd", null, key)), each.at(-1)))),
 				h(
 					"span",
 					{class: "end row"},
 					newJobs ? [h("small", null, `${count(newJobs)} new since ${clock(loadedAt)}`), h("button", {class: "small", type: "button", onclick: () => { selected.clear(); void load().then(update); }}, "Show them")] : null,
-					h("button", {class: "small", type: "button", disabled: !pageToken, onclick: newer}, "Newer"),
+					h("button", {class: "small", type: "button", disabled: !pageToken, onclick: newer}, pageToken && !newerPages.has(pageToken) ? "Newest" : "Newer"),
 					h("button", {class: "small", type: "button", disabled: !nextToken, onclick: older}, "Older"),
 				),
 			),

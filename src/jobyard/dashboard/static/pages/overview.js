@@ -5,9 +5,9 @@ import {may, perform, update} from "../app.js";
 import {throughputChart, waitChart} from "../charts.js";
 import {h} from "../dom.js";
 import {icon} from "../icons.js";
-import {count, counted, duration, percent, span} from "../numbers.js";
+import {allWaiting, count, counted, dueWords, duration, percent, span} from "../numbers.js";
 import {link} from "../router.js";
-import {command, empty, numberStrip} from "../widgets.js";
+import {command, empty, numberStrip, onStore} from "../widgets.js";
 import {queueTable} from "../queue_table.js";
 
 /** @typedef {import("../types.d.ts").Overview} Overview */
@@ -99,7 +99,7 @@ export function open() {
 						"section",
 						{class: "card"},
 						h("header", null, h("h2", null, "Queues"), h("a", {class: "link end", href: link("queues")}, `All ${counted(data.queues.length + (data.queues_left_out ?? 0), "queue")}`)),
-						data.queues.length ? queueTable(data.queues.slice(0, SHOWN_QUEUES)) : empty("No queue has a job yet.", "Submit one:", command("jobyard enqueue KIND --payload '{}'")),
+						data.queues.length ? queueTable(data.queues.slice(0, SHOWN_QUEUES)) : empty("No queue has a job yet.", "Submit one:", command(onStore("jobyard enqueue KIND --payload '{}'"))),
 					),
 					h("section", {class: "card phone-first"}, h("header", null, h("h2", null, "Needs attention"), h("small", {class: "end"}, count(data.attention.length))), attention(data.attention)),
 				),
@@ -114,10 +114,10 @@ function strip(data) {
 	const workers = data.workers;
 	const away = [workers.quiet && `${workers.quiet} quiet`, workers.lost && `${workers.lost} lost`].filter(Boolean).join(", ");
 	return numberStrip([
-		{name: "Finished per minute", value: count(finished), href: link("jobs", null, {state: "COMPLETED"}), note: finished && data.waiting ? `empty in about ${span((data.waiting / finished) * 60)}` : data.waiting ? "" : "nothing waits"},
-		{name: "Waiting", value: count(data.waiting), href: link("jobs", null, {state: "PENDING"}), note: data.delayed ? `${count(data.delayed)} more are not due yet` : "all of them are due"},
+		{name: "Finished per minute", value: count(finished), note: finished && data.waiting ? `empty in about ${span((data.waiting / finished) * 60)}` : data.waiting ? "" : "nothing waits"},
+		{name: "Waiting", value: count(allWaiting(data)), href: link("jobs", null, {state: "PENDING"}), note: dueWords(data)},
 		{name: "Running", value: count(data.running), href: link("jobs", null, {state: "RUNNING"}), unit: `of ${counted(data.slots, "slot")}`, note: h("a", {href: link("workers")}, counted(workers.live, "worker"), away ? `, ${away}` : "")},
-		{name: "Failed in the last hour", value: count(data.failed_last_hour), href: link("dead-letters"), unit: finished ? percent(data.failed_last_hour / Math.max(1, finished * 60)) : "", note: `${count(data.failed)} dead letters in all`},
+		{name: "Failed", value: count(data.failed), href: link("dead-letters"), unit: data.failed === 1 ? "dead letter" : "dead letters", note: `${count(data.failed_last_hour)} in the last hour${data.finished_last_hour ? `, ${percent(data.failed_last_hour / data.finished_last_hour)}` : ""}`},
 		{
 			name: "Oldest waiting job",
 			value: oldest ? duration(oldest.seconds) : "–",

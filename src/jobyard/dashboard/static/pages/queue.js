@@ -7,10 +7,10 @@ import {h} from "../dom.js";
 import {editNumber} from "../edit_number.js";
 import {icon} from "../icons.js";
 import {LineOfGroups} from "../line.js";
-import {count, counted, duration, span} from "../numbers.js";
+import {allWaiting, count, counted, dueWords, duration, span} from "../numbers.js";
 import {STATUS, statusClass} from "../queue_table.js";
 import {link} from "../router.js";
-import {empty, limitBar, moment, numberStrip, table} from "../widgets.js";
+import {command, empty, limitBar, moment, numberStrip, onStore, table} from "../widgets.js";
 import {changeWords} from "../audit_words.js";
 
 /** @typedef {import("../types.d.ts").Queue} Queue */
@@ -73,7 +73,7 @@ export function open(location) {
 		void ask({
 			title: `Drain ${of.name}`,
 			isDangerous: true,
-			confirm: `Delete ${counted((of.waiting ?? 0) + (of.delayed ?? 0), "waiting job")}`,
+			confirm: `Delete ${counted(allWaiting(of), "waiting job")}`,
 			body: () => [
 				h("p", null, "Every waiting job of this queue is deleted, also those that are not due yet. Running jobs go on. This cannot be undone."),
 				h("label", null, h("span", null, "Type ", h("strong", null, of.name), " to confirm"), h("input", {autocomplete: "off", oninput: (/** @type {InputEvent} */ event) => { typed = /** @type {HTMLInputElement} */ (event.target).value; }})),
@@ -95,7 +95,8 @@ export function open(location) {
 			"div",
 			{class: "row wrap", key: "actions"},
 			h("strong", {class: `page-state ${statusClass(status) === "amber" ? "amber" : ""}`}, STATUS[status] ?? status),
-			h("span", {class: "faint"}, workers.length ? h("a", {href: link("workers")}, `${counted(workers.length, "worker")} with ${counted(slots, "slot")}`) : `Start a worker: jobyard worker --queue ${of.name}`),
+			h("span", {class: "faint"}, workers.length ? h("a", {href: link("workers")}, `${counted(workers.length, "worker")} with ${counted(slots, "slot")}`) : "Start one:"),
+			workers.length ? null : command(onStore(`jobyard worker --queue ${of.name}`)),
 			may("operate")
 				? h(
 						"span",
@@ -112,11 +113,11 @@ export function open(location) {
 		const rate = of.finished_per_minute ?? 0;
 		const limit = of.settings.max_running;
 		return numberStrip([
-			{name: "Waiting", value: count(of.waiting), href: link("jobs", null, {queue: name, state: "PENDING"}), note: of.delayed ? `${count(of.delayed)} more are not due yet` : "all of them are due"},
+			{name: "Waiting", value: count(allWaiting(of)), href: link("jobs", null, {queue: name, state: "PENDING"}), note: dueWords(of)},
 			{name: "Running", value: count(of.running), href: link("jobs", null, {queue: name, state: "RUNNING"}), unit: limit === null ? "" : `of ${count(limit)}`, note: limit !== null && (of.running ?? 0) >= limit ? "at its limit" : limit === null ? "no limit" : `${count(limit - (of.running ?? 0))} more may start`},
-			{name: "Finished per minute", value: count(of.finished_per_minute), href: link("jobs", null, {queue: name, state: "COMPLETED"}), note: rate && of.waiting ? `empty in about ${span((of.waiting / rate) * 60)}` : of.waiting ? "" : "nothing waits"},
+			{name: "Finished per minute", value: count(of.finished_per_minute), note: rate && of.waiting ? `empty in about ${span((of.waiting / rate) * 60)}` : of.waiting ? "" : "nothing waits"},
 			{name: "Wait, 95th percentile", value: duration(row?.wait_p95_seconds), note: "of the last 5 minutes"},
-			{name: "Oldest waiting", value: duration(row?.oldest_waiting_seconds), href: link("jobs", null, {queue: name, state: "PENDING"}), class: row?.status === "no_worker" ? "amber" : "", note: line?.groups[0] && row?.oldest_waiting_seconds ? counted(line.groups.length + line.left_out, "group in line", "groups in line") : " "},
+			{name: "Oldest waiting", value: duration(row?.oldest_waiting_seconds), class: row?.status === "no_worker" ? "amber" : "", note: line?.groups[0] && row?.oldest_waiting_seconds ? counted(line.groups.length + line.left_out, "group in line", "groups in line") : " "},
 			{name: "Failed", value: count(of.failed), href: link("jobs", null, {queue: name, state: ["FAILED", "TIMEOUT"]}), class: of.failed ? "red" : "faint", note: "kept; failed or timed out"},
 		]);
 	}
@@ -158,7 +159,7 @@ export function open(location) {
 						columns: [
 							{title: "Turn", class: "number", cell: (group) => group.turn ?? "–"},
 							{title: "Group", phone: "title", cell: (group) => (group.name === null ? h("span", {class: "name"}, "no group") : h("a", {class: "name clipped", title: group.name, href: link("jobs", null, {queue: name, group: group.name})}, group.name))},
-							{title: "Waiting", class: "number unit-waiting", phone: "side", cell: (group) => h("a", {href: link("jobs", null, {queue: name, group: group.name, state: "PENDING"})}, count(group.waiting))},
+							{title: "Waiting", class: "number unit-waiting", phone: "side", cell: (group) => h("a", {title: dueWords(group), href: link("jobs", null, {queue: name, group: group.name, state: "PENDING"})}, count(allWaiting(group)))},
 							{title: "Running", class: "number", cell: (group) => h("a", {href: link("jobs", null, {queue: name, group: group.name, state: "RUNNING"})}, group.effective_limit === null ? count(group.running) : `${count(group.running)} of ${count(group.effective_limit)}`)},
 							{title: "", name: "Share of the limit", cell: (group) => limitBar(group.running, group.effective_limit)},
 							{title: "Limit", cell: limitCell},

@@ -5,7 +5,7 @@ import {update} from "../app.js";
 import {h} from "../dom.js";
 import {count, counted} from "../numbers.js";
 import {queueTable} from "../queue_table.js";
-import {command, empty} from "../widgets.js";
+import {command, empty, onStore} from "../widgets.js";
 
 /** @typedef {import("../types.d.ts").Overview} Overview */
 
@@ -35,7 +35,7 @@ export function open() {
 					h("input", {class: "end", type: "search", placeholder: "Find a queue", "aria-label": "Find a queue", "data-search": "", value: find, oninput: (/** @type {InputEvent} */ event) => { find = /** @type {HTMLInputElement} */ (event.target).value; update(); }}),
 				),
 				data.queues.length === 0
-					? empty("No queue has a job yet.", "A queue appears with its first job. Submit one:", command("jobyard enqueue KIND --payload '{}'"))
+					? empty("No queue has a job yet.", "A queue appears with its first job. Submit one:", command(onStore("jobyard enqueue KIND --payload '{}'")))
 					: shown.length ? queueTable(shown) : empty(`No queue has “${find}” in its name.`, h("button", {class: "small", type: "button", onclick: () => { find = ""; update(); }}, "Clear")),
 			);
 		},

@@ -75,7 +75,7 @@ export function open(location) {
 							{title: "Name", phone: "title", cell: (each) => h("span", {class: "name"}, each.name)},
 							{title: "Role", phone: "side", cell: (each) => each.role},
 							{title: "Id", cell: (each) => h("code", {class: "soft"}, each.id)},
-							{title: "Restricted to", class: "fold", phone: "below", cell: (each) => h("span", {class: "soft"}, [["queues", each.queues], ["groups", each.groups], ["kinds", each.kinds]].filter(([, names]) => names?.length).map(([name, names]) => `${name} ${/** @type {string[]} */ (names).join(", ")}`).join("; ") || "nothing")},
+							{title: "Restricted to", class: "fold", phone: "below", cell: (each) => h("span", {class: "soft"}, [["queues", each.queues], ["groups", each.groups], ["kinds", each.kinds]].filter(([, names]) => names?.length).map(([name, names]) => `${name} ${/** @type {string[]} */ (names).join(", ")}`).join("; ") || "not restricted")},
 							{title: "Last used", class: "number faint", cell: (each) => moment(each.last_used_at)},
 							{title: "Expires", class: "number faint", cell: (each) => (each.expires_at ? moment(each.expires_at) : "never")},
 							{title: "Created", class: "number faint", phone: "under", cell: (each) => moment(each.created_at)},

@@ -1,16 +1,18 @@
 // Workers: their slots, what each of them runs, and those that were lost.
 
 import {get, path, post} from "../api.js";
-import {may, perform} from "../app.js";
+import {may, me, perform} from "../app.js";
 import {ask} from "../dialogs.js";
 import {h} from "../dom.js";
+import {seesPartsOnly} from "../navigation.js";
 import {count, counted, size} from "../numbers.js";
 import {link} from "../router.js";
-import {command, empty, limitBar, moment, table, tail} from "../widgets.js";
+import {command, empty, limitBar, moment, onStore, table, tail} from "../widgets.js";
 
 /** @typedef {import("../types.d.ts").Worker} Worker */
 
 const SHOWN_JOBS = 3;
+const MAX_LISTED = 20; // by the API
 
 /** @returns {import("../types.d.ts").Page} */
 export function open() {
@@ -37,19 +39,19 @@ export function open() {
 							label: "Workers", class: "tall", rows: workers, key: (worker) => worker.id, rowClass: (worker) => (worker.is_lost ? "lost" : ""),
 							columns: [
 								{title: "Worker", phone: "title", cell: (worker) => [h("span", {class: "name"}, worker.id), h("small", {class: worker.is_lost ? "amber" : undefined}, worker.is_lost ? "Lost: its jobs were given to others" : worker.quiet ? "Quiet: takes no more jobs" : "Takes jobs")]},
-								{title: "Host", cell: (worker) => [h("span", null, worker.host), h("small", null, `process ${worker.pid}`)]},
+								{title: "Host", class: "spare", cell: (worker) => [h("span", null, worker.host), h("small", null, `process ${worker.pid}`)]},
 								{title: "Queues", class: "fold", cell: (worker) => (worker.queues.length ? worker.queues.map((queue, i) => [i ? ", " : "", h("a", {href: link("queues", queue)}, queue)]) : h("span", {class: "faint"}, "all"))},
-								{title: "Slots", class: "number", phone: "side", cell: (worker) => `${count(worker.running)} of ${count(worker.concurrency)}`},
-								{title: "", name: "Share of the slots", cell: (worker) => limitBar(worker.running, worker.concurrency)},
+								{title: "Slots", class: "number", phone: "side", cell: (worker) => [`${count(worker.running)} of ${count(worker.concurrency)}`, handedOff(worker)]},
+								{title: "", name: "Share of the slots", class: "spare", cell: (worker) => limitBar(worker.running, worker.concurrency)},
 								{title: "Runs now", class: "clip", phone: "below", cell: runs},
 								{title: "CPU", class: "number", cell: (worker) => (typeof worker.cpu_percent === "number" ? `${Math.round(worker.cpu_percent)} %` : "–")},
 								{title: "Memory", class: "number", cell: (worker) => size(worker.memory_bytes)},
-								{title: "Finished", class: "number", cell: (worker) => [count(Object.values(worker.finished_per_minute).reduce((a, b) => a + b, 0)), h("span", {class: "faint"}, " /min")]},
+								{title: "Finished", class: "number spare", cell: (worker) => [count(Object.values(worker.finished_per_minute).reduce((a, b) => a + b, 0)), h("span", {class: "faint"}, " /min")]},
 								{title: "Seen", class: "number", phone: "under", cell: (worker) => h("span", {class: worker.is_lost ? "amber" : "faint"}, moment(worker.seen_at))},
 								{title: "", name: "Actions", class: "number", phone: "under-side", cell: actions},
 							],
 						})
-					: empty("No worker is running, so no job starts.", "Start one:", command("jobyard worker")),
+					: empty("No worker is running, so no job starts.", "Start one:", command(onStore("jobyard worker"))),
 			);
 		},
 	};
@@ -58,13 +60,23 @@ export function open() {
 /** @param {Worker} worker */
 function runs(worker) {
 	const jobs = worker.jobs ?? [];
+	const total = Math.max(jobs.length, worker.running ?? 0);
 	if (!jobs.length) return h("span", {class: "faint"}, worker.running ? counted(worker.running, "job") : "nothing");
-	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), (worker.running ?? 0) > SHOWN_JOBS ? h("span", {class: "faint"}, ` and ${count((worker.running ?? 0) - Math.min(SHOWN_JOBS, jobs.length))} more`) : ""];
+	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), total > SHOWN_JOBS ? h("span", {class: "faint"}, ` and ${count(total - Math.min(SHOWN_JOBS, jobs.length))} more`) : ""];
+}
+
+/** Jobs that run elsewhere, such as in a pod, and take no slot of the worker.
+ * @param {Worker} worker */
+function handedOff(worker) {
+	const number = (worker.jobs ?? []).filter((job) => job.is_handed_off).length;
+	return number ? h("small", null, `${count(number)}${number === MAX_LISTED ? " or more" : ""} handed off`) : null;
 }
 
 /** @param {Worker} worker */
 function actions(worker) {
-	if (!may("operate") || worker.is_lost) return null;
+	const own = me().queues ?? [];
+	const isMine = !seesPartsOnly() && (!own.length || (worker.queues.length > 0 && worker.queues.every((queue) => own.includes(queue))));
+	if (!may("operate") || !isMine || worker.is_lost) return null;
 	const stop = () => ask({
 		title: `Stop ${worker.id}`, confirm: "Stop the worker", isDangerous: true,
 		body: () => h("p", null, `It takes no more jobs, finishes ${counted(worker.running ?? 0, "running job")} and exits. A supervisor may start another one.`),

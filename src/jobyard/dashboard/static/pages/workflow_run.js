@@ -1,10 +1,10 @@
 // One run of a workflow: its graph with the states of the steps, live, and the same as a list.
 
 import {get, path, post} from "../api.js";
-import {may, perform} from "../app.js";
+import {may, perform, update} from "../app.js";
 import {ask} from "../dialogs.js";
 import {h} from "../dom.js";
-import {jsonView} from "../json_view.js";
+import {jsonView, revealButton} from "../json_view.js";
 import {span} from "../numbers.js";
 import {link} from "../router.js";
 import {age} from "../times.js";
@@ -25,6 +25,12 @@ export function open(location) {
 	let run = null;
 	/** @type {StepDefinition[]} */
 	let definitions = [];
+	let isRevealed = false;
+
+	/** @param {unknown} value */
+	function revealed(value) {
+		return h("span", {class: "end row"}, revealButton(value, isRevealed, () => { isRevealed = !isRevealed; update(); }));
+	}
 
 	/** @param {WorkflowRun} of */
 	function cancel(of) {
@@ -64,7 +70,7 @@ export function open(location) {
 					"div",
 					{class: "columns", key: "details"},
 					h("section", {class: "card"}, h("header", null, h("h2", null, "As a list")), steps(run.steps)),
-					h("div", {class: "stack"}, h("section", {class: "card"}, h("header", null, h("h2", null, "Params")), h("div", {class: "padded"}, jsonView(run.params))), h("section", {class: "card"}, h("header", null, h("h2", null, "Output")), h("div", {class: "padded"}, run.state === "COMPLETED" ? jsonView(run.output) : h("p", {class: "faint"}, "It appears here when the run completes.")))),
+					h("div", {class: "stack"}, h("section", {class: "card"}, h("header", null, h("h2", null, "Params"), revealed(run.params)), h("div", {class: "padded"}, jsonView(run.params, isRevealed))), h("section", {class: "card"}, h("header", null, h("h2", null, "Output"), revealed(run.output)), h("div", {class: "padded"}, run.state === "COMPLETED" ? jsonView(run.output, isRevealed) : h("p", {class: "faint"}, "It appears here when the run completes.")))),
 				),
 			];
 		},

@@ -1,4 +1,4 @@
-// Workflows: the files that the server has loaded, and their runs.
+// Workflows: the files that the server has loaded, and the runs of files and of workflow functions.
 
 import {get, post} from "../api.js";
 import {may} from "../app.js";
@@ -16,7 +16,9 @@ import {workflowGraph} from "../workflow_graph.js";
 /** @typedef {{id: string, version: number, description: string, params: Record<string, any>, steps: import("../workflow_graph.js").StepDefinition[]}} Workflow */
 
 const KIND = "jobyard.workflow";
-const SHOWN_RUNS = 30;
+const SHOWN_RUNS = 15;
+// Each kind is one request.
+const MAX_KINDS = 12;
 
 /** @returns {import("../types.d.ts").Page} */
 export function open() {
@@ -24,15 +26,19 @@ export function open() {
 	let workflows = [];
 	/** @type {Job[]} */
 	let runs = [];
+	/** @type {string[]} */
+	let kinds = [KIND];
 	return {
 		title: () => [["Workflows"]],
-		stream: `?kind=${KIND}`,
+		stream: "?type=enqueued&type=started&type=progress&type=completed&type=failed&type=cancelled",
 		async load() {
-			const [files, jobs] = await Promise.all([get("api/v2/workflows"), get(`v1/jobs?kind=${KIND}&page_size=${SHOWN_RUNS}`)]);
+			const [files, known] = await Promise.all([get("api/v2/workflows"), get("v1/kinds")]);
 			workflows = files.data.workflows;
-			runs = jobs.items;
+			kinds = [KIND, ...known.items.filter((/** @type {{is_workflow: boolean}} */ each) => each.is_workflow).map((/** @type {{name: string}} */ each) => each.name)].slice(0, MAX_KINDS);
+			const pages = await Promise.all(kinds.map((kind) => get(`v1/jobs?kind=${encodeURIComponent(kind)}&page_size=${SHOWN_RUNS}`)));
+			runs = pages.flatMap((page) => page.items).sort((/** @type {Job} */ a, /** @type {Job} */ b) => b.created_at.localeCompare(a.created_at)).slice(0, SHOWN_RUNS);
 		},
-		onEvent: () => true,
+		onEvent: (event) => kinds.includes(event.data?.kind) || runs.some((job) => job.id === event.data?.job_id),
 		view: () => [
 			h(
 				"section",
@@ -43,10 +49,10 @@ export function open() {
 							label: "Runs of workflows", rows: runs, key: (job) => job.id,
 							columns: [
 								{title: "State", phone: "under", cell: (job) => stateMark(job.state)},
-								{title: "Workflow", phone: "title", cell: (job) => h("a", {class: "name", href: link("workflows", job.id)}, nameOf(job))},
-								{title: "Id", cell: (job) => h("a", {class: "mono soft", href: link("workflows", job.id)}, tail(job.id))},
+								{title: "Workflow", phone: "title", cell: (job) => h("a", {class: "name", href: runLink(job)}, nameOf(job))},
+								{title: "Id", cell: (job) => h("a", {class: "mono soft", href: runLink(job)}, tail(job.id))},
 								{title: "Platform", cell: (job) => h("a", {href: link("queues", job.queue)}, job.group ?? job.queue)},
-								{title: "Now", class: "clip", phone: "below", cell: (job) => h("span", {class: "faint"}, job.progress?.message || job.reason || "")},
+								{title: "Now", class: "clip", phone: "below", cell: (job) => [h("span", {class: "faint"}, job.progress?.message || ""), job.finished_at && job.reason ? h("span", {class: "red", title: job.reason}, `${job.progress?.message ? " · " : ""}${job.reason}`) : null]},
 								{title: "Progress", cell: (job) => (typeof job.progress?.percent === "number" ? bar(job.progress.percent / 100) : null)},
 								{title: "Waited or ran", class: "number", phone: "side", cell: waitedOrRan},
 								{title: "Created", class: "number faint", phone: "under-side", cell: (job) => moment(job.created_at)},
@@ -66,8 +72,13 @@ export function open() {
 	};
 }
 
+/** Only runs of files have a graph; the page of the job shows the steps of a function.
+ * @param {Job} job */
+const runLink = (job) => link(job.kind === KIND ? "workflows" : "jobs", job.id);
+
 /** @param {Job} job */
 export function nameOf(job) {
+	if (job.kind !== KIND) return job.kind;
 	const payload = /** @type {{workflow_id?: string, workflow?: {id?: string}}} */ (job.payload ?? {});
 	return payload.workflow_id ?? payload.workflow?.id ?? "workflow";
 }
