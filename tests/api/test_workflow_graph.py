@@ -15,7 +15,7 @@ from tests.domain.workflow_files.support import SCAN, Document, parsed
 from jobyard.api.workflow_graph.layout import Layout, Size, layout
 from jobyard.api.workflow_graph.style import ICONS, STYLE
 from jobyard.api.workflow_graph.svg import render_graph
-from jobyard.api.workflow_graph.text import Face, escaped, fitted, text_width
+from jobyard.api.workflow_graph.text import TextStyle, escaped, fitted, text_width
 from jobyard.domain.workflow_files.step_state import RUNNING, StepState, StepStatus, completed, failed
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,8 +85,8 @@ def test_any_text_can_stand_in_xml(text: str) -> None:
     assert found.text is None or found.get("b") == found.text
 
 
-@given(st.text(max_size=60), st.floats(20, 400), st.sampled_from(Face))
-def test_cut_text_fits(text: str, width: float, face: Face) -> None:
+@given(st.text(max_size=60), st.floats(20, 400), st.sampled_from(TextStyle))
+def test_cut_text_fits(text: str, width: float, face: TextStyle) -> None:
     found = fitted(text, width, 12, face)
     assert text_width(found, 12, face) <= width or found == "…"
     assert found == text or found.endswith("…")

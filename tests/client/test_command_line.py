@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,12 +56,19 @@ def remote(shop: Shop) -> Iterator[RemoteShop]:
     (shop.folder / "workflows").mkdir()
     (shop.folder / "workflows" / "mailing.json").write_text(json.dumps(MAILING))
     token = shop.json("tokens", "create", "tests", "--role", "admin")["token"]
-    with shop.start("server", "--port", "0", "--json") as process:
+    with serving(shop, "--json") as url:
+        yield RemoteShop(shop, url, token)
+
+
+@contextmanager
+def serving(shop: Shop, *words: str) -> Iterator[str]:
+    """The address of a server on the store of the shop."""
+    with shop.start("server", "--port", "0", *words) as process:
         assert process.stdout is not None
         text = ""
         while not text.endswith("}\n") and (line := process.stdout.readline()):
             text += line
-        yield RemoteShop(shop, json.loads(text)["url"], token)
+        yield json.loads(text)["url"]
         process.terminate()
         process.communicate(timeout=PATIENCE_SECONDS)
 
@@ -285,12 +293,44 @@ def test_precedence_of_server_and_store(shop: Shop, tmp_path: Path) -> None:
     assert (bad.exit_code, error_code(bad)) == (1, "configuration")
 
 
+def test_an_address_that_is_ignored_is_named_once(shop: Shop) -> None:
+    environment = {"API_URL": "http://127.0.0.1:9"}
+    shop.enqueue("send", {"to": "ann"})
+    by_app = shop.run("running", **environment)
+    assert by_app.exit_code == 0
+    assert by_app.stderr.count("API_URL is ignored: the store is named by the application of JOBYARD_APP") == 1
+    (shop.folder / "jobyard.yaml").write_text("store: {url: sqlite:///shop.db}\n")
+    by_file = shop.run("running", JOBYARD_APP="", **environment)
+    assert by_file.stderr.startswith("API_URL is ignored: the store is named by jobyard.yaml")
+    assert "pass --server or set JOBYARD_SERVER" in by_file.stderr
+    assert shop.run("--store", "sqlite:///shop.db", "running", **environment).stderr == ""
+    assert shop.run("running").stderr == ""
+
+
+def test_an_address_with_a_generic_name_is_used_if_nothing_else_names_a_source(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.enqueue("send", {"to": "ann"})
+    local = shop.run("running").stdout
+    folder = shop.folder / "elsewhere"  # neither a configuration file nor a store
+    folder.mkdir()
+    with serving(shop, "--insecure", "--json") as url:
+        environment = {"JOBYARD_APP": "", "API_URL": url}
+        monkeypatch.chdir(folder)
+        asked = shop.run("running", **environment)
+        assert (asked.exit_code, asked.stdout) == (0, local)
+        assert asked.stderr == f"Asking {url}, which API_URL names.\n"
+        on_purpose = shop.run("running", "--server", url, **environment)
+        assert (on_purpose.stdout, on_purpose.stderr) == (local, "")
+        assert list(folder.iterdir()) == []
+
+
 def test_no_token_is_sent_to_an_address_that_only_a_generic_name_gives(remote: RemoteShop) -> None:
     environment = {"JOBYARD_APP": "", "JOBYARD_TOKEN": remote.token}
     refused = remote.shop.run("queues", API_URL=remote.url, **environment)
     assert (refused.exit_code, error_code(refused)) == (1, "no_token")
     assert "requires a token" in refused.stderr  # not: the token is wrong
-    assert "only API_URL names: pass it with --server" in refused.stderr
+    assert f"only API_URL names: pass --server {remote.url}, or set JOBYARD_SERVER" in refused.stderr
     assert remote.shop.run("queues", JOBYARD_SERVER=remote.url, **environment).exit_code == 0
     assert remote.shop.run("queues", "--server", remote.url, API_URL=remote.url, **environment).exit_code == 0
 

@@ -60,8 +60,10 @@ async def test_the_verbs(here: Site, client: Client, catalog: WorkflowCatalog) -
 async def test_errors_of_the_envelope_are_exceptions(client: Client, catalog: WorkflowCatalog) -> None:
     with pytest.raises(UnknownWorkflow, match='Did you mean "mailing"'):
         await client.run_workflow("mailings")
-    with pytest.raises(BadOption, match=r"params\.to must be a list"):
-        await client.run_workflow("mailing", {"to": 5})
+    with pytest.raises(BadOption, match=r"params\.to must be a list") as caught:
+        await client.run_workflow("mailing", {"to": 5, "form": "me"})
+    [other] = caught.value.others
+    assert str(other).startswith("params.form ")
     with pytest.raises(JobNotFound):
         await client.workflow_run("absent")
 

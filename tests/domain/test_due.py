@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.domain.due import GRACE, MAX_COUNTED, Plan, due, instants, next_instant
+from jobyard.domain.due import GRACE, MAX_COUNTED, TickPlan, due, instants, next_instant
 from jobyard.domain.instant import Instant, instant
 from jobyard.domain.schedule import Missed, Overlap, Schedule, Verdict
 
@@ -24,7 +24,7 @@ def every(expression: str, **words: object) -> Schedule:
     return msgspec.convert(fields, Schedule)
 
 
-def short(plans: list[Plan]) -> list[tuple[float, Verdict, int]]:
+def short(plans: list[TickPlan]) -> list[tuple[float, Verdict, int]]:
     """As (minutes after the start, verdict, count)."""
     return [((plan.at - START) / MINUTE, plan.verdict, plan.count) for plan in plans]
 
@@ -34,9 +34,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.until = START
-        self.made: list[Plan] = []
+        self.made: list[TickPlan] = []
 
-    def decide(self, plan: Plan) -> None:
+    def decide(self, plan: TickPlan) -> None:
         if plan.at > self.until:
             self.until = plan.at
             self.made.append(plan)

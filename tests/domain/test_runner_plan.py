@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobyard.domain.lease import LeaseKey
 from jobyard.domain.runners.github_job import GitHubJob, GitHubJobState, RunnerScope
-from jobyard.domain.runners.plan import IN_FLIGHT_MS, Demand, Plan, Ticket, plan
+from jobyard.domain.runners.plan import IN_FLIGHT_MS, Demand, RunnerPlan, Ticket, plan
 from jobyard.domain.runners.runner import Runner, RunnerState
 
 NOW = 1_000_000
@@ -27,10 +27,10 @@ class Situation:
     runners: list[Runner] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
 
-    def plan(self, now: int = NOW) -> Plan:
+    def plan(self, now: int = NOW) -> RunnerPlan:
         return plan(self.jobs, self.runners, self.tickets, now)
 
-    def apply(self, planned: Plan, now: int = NOW) -> Situation:
+    def apply(self, planned: RunnerPlan, now: int = NOW) -> Situation:
         """As the manager does: count the ticket with its job, then insert it."""
         added = {job.job_id for job in planned.add}
         jobs = [
@@ -72,7 +72,7 @@ def make_runner(name: str, demand: Demand, state: RunnerState, ticket: str | Non
 
 
 demands = st.tuples(st.sampled_from(SCOPES), st.sampled_from(PROFILES))
-job_states = st.sampled_from([*[GitHubJobState.QUEUED] * 4, GitHubJobState.WAITING, GitHubJobState.IN_PROGRESS])
+job_states = st.sampled_from([*[GitHubJobState.QUEUED] * 4, GitHubJobState.HELD_BACK, GitHubJobState.IN_PROGRESS])
 
 
 @st.composite
@@ -130,7 +130,7 @@ def test_next_plan_is_empty(situation: Situation, later: int) -> None:
     for job in blocked:  # a block that ends in between is a change
         situation.jobs.remove(job)
     after = situation.apply(situation.plan())
-    assert after.plan(NOW + later) == Plan((), ())
+    assert after.plan(NOW + later) == RunnerPlan((), ())
 
 
 @given(situations())
@@ -165,15 +165,15 @@ LINUX: Demand = (SCOPES[0], "linux")
 def test_ticket_in_flight_is_not_added_twice() -> None:
     """It was counted with its job and may not be listed yet."""
     job = make_job(1, LINUX, tickets=1, ticketed_at=NOW)
-    assert Situation([job]).plan(NOW + IN_FLIGHT_MS - 1) == Plan((), ())
+    assert Situation([job]).plan(NOW + IN_FLIGHT_MS - 1) == RunnerPlan((), ())
     assert [each.job_id for each in Situation([job]).plan(NOW + IN_FLIGHT_MS).add] == [1]
 
 
 def test_withdraws_the_ticket_of_a_job_that_left_first() -> None:
     jobs = [make_job(1, LINUX), make_job(3, LINUX)]
     tickets = [make_ticket(f"t{number}", LINUX, number, number) for number in (1, 2, 3)]
-    assert Situation(jobs, [], tickets).plan() == Plan((), ("t2",))
-    assert Situation([jobs[1]], [], tickets[::2]).plan() == Plan((), ("t1",))
+    assert Situation(jobs, [], tickets).plan() == RunnerPlan((), ("t2",))
+    assert Situation([jobs[1]], [], tickets[::2]).plan() == RunnerPlan((), ("t1",))
 
 
 def test_oldest_jobs_get_the_tickets() -> None:
@@ -186,7 +186,7 @@ def test_facts_that_were_read_later_count() -> None:
     """A runner that a job names is busy, and a job that a runner names is taken."""
     taken = make_job(1, LINUX)
     busy = msgspec.structs.replace(make_runner("r1", LINUX, RunnerState.BUSY), job_id=1)
-    assert Situation([taken], [busy]).plan() == Plan((), ())
+    assert Situation([taken], [busy]).plan() == RunnerPlan((), ())
     running = make_job(2, LINUX, state=GitHubJobState.IN_PROGRESS, runner_name="r2")
     idle = make_runner("r2", LINUX, RunnerState.IDLE)
     waiting = make_job(3, LINUX)

@@ -103,15 +103,19 @@ def test_a_job_with_a_cancel_request_never_waits_again(lease: Lease, outcome: Ou
         assert cancelled == before
 
 
-@given(st.integers(1, 5), st.integers(0, 5), st.one_of(st.none(), texts))
-def test_a_lost_lease_is_a_death_that_is_not_counted(attempt: int, deaths: int, reason: str | None) -> None:
-    transition = judge_expired(attempt=attempt, deaths=deaths, worker="w", cancel_requested=reason)
+@given(st.integers(1, 5), st.integers(0, 5), st.one_of(st.none(), texts), st.booleans())
+def test_a_lost_lease_is_a_death_that_is_not_counted(
+    attempt: int, deaths: int, reason: str | None, ends_itself: bool
+) -> None:
+    transition = judge_expired(
+        attempt=attempt, deaths=deaths, worker="w", cancel_requested=reason, ends_itself=ends_itself
+    )
     assert transition.died
     assert not transition.counted
     assert transition.error is not None
     if reason is not None:
         assert (transition.to, transition.reason) == (State.CANCELLED, reason)
-    elif deaths + 1 >= MAX_DEATHS:
+    elif deaths + 1 >= MAX_DEATHS + ends_itself:
         assert (transition.to, transition.error.ending) == (State.FAILED, Ending.QUARANTINED)
     else:
         assert (transition.to, transition.error.ending) == (State.PENDING, Ending.LOST)

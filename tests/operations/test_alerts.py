@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from tests.cli.support import Shop, error_code, shop
@@ -15,7 +16,7 @@ from tests.conformance.support import claim_one, new
 
 from jobyard.errors import ConfigurationError
 from jobyard.observability.notifications import Notifier
-from jobyard.operations.alerts import AlertSettings, AlertWatcher
+from jobyard.operations.alerts import GRACE_SECONDS, AlertSettings, AlertWatcher
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
@@ -82,21 +83,43 @@ async def test_a_lost_worker_is_reported_and_a_stopped_one_is_not() -> None:
     clock.advance(11)
     sent.works = False
     await watcher.run_once()
+    clock.advance(GRACE_SECONDS)
+    await watcher.run_once()
     assert sent.titles == [], "the service did not accept it"
     sent.works = True
     for _ in range(3):
         await watcher.run_once()
     assert sent.titles == ["jobyard: worker lost is lost"]
-    assert sent.texts == ["It ran on h (pid 7) and ended without stopping. Its jobs run again elsewhere."]
+    text = "It ran on h (pid 7) and has not reported for 26 s. Unless it reports again, its jobs run elsewhere."
+    assert sent.texts == [text]
     unwatched = AlertWatcher(store, AlertSettings(queue_length=None, worker_lost=False), sent)
     await unwatched.run_once()
     assert len(sent.titles) == 1
 
 
+async def test_a_worker_that_could_not_report_for_a_while_is_not_lost() -> None:
+    clock, sent = ManualClock(), Sent()
+    store = MemoryStore(clock)
+    watcher = AlertWatcher(store, SETTINGS, sent)
+    beat, other = (Heartbeat(partial(worker, name), lambda _: None, 10) for name in ("alive", "killed"))
+    await beat.send(store)
+    await other.send(store)
+    await watcher.run_once()
+    clock.advance(12)  # the store was locked, and is free again; the heartbeat comes a moment later
+    await watcher.run_once()
+    await beat.send(store)
+    for _ in range(3):
+        clock.advance(SETTINGS.interval_seconds / 2)
+        await watcher.run_once()
+        await beat.send(store)
+    assert sent.titles == ["jobyard: worker killed is lost"]
+
+
 class Receiver:
     def __init__(self, port: int) -> None:
         self.url = f"json://127.0.0.1:{port}/hook"
-        self.received: list[dict[str, str]] = []
+        self.received: list[dict[str, Any]] = []
+        self.answer = b""
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.status = 200
@@ -109,8 +132,9 @@ def receiving() -> Iterator[Receiver]:
             receiver.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             receiver.may_answer.wait(30)
             self.send_response(receiver.status)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(receiver.answer)))
             self.end_headers()
+            self.wfile.write(receiver.answer)
 
         def log_message(self, *_: object) -> None: ...
 
@@ -126,7 +150,7 @@ def receiving() -> Iterator[Receiver]:
             serving.join()
 
 
-async def test_apprise_delivers_to_all_services_or_says_that_it_did_not() -> None:
+async def test_apprise_delivers_to_all_services_or_says_that_it_did_not(caplog: pytest.LogCaptureFixture) -> None:
     with receiving() as one, receiving() as other:
         notifier = Notifier([one.url, other.url])
         assert await notifier.send("a title", "a text")
@@ -135,6 +159,7 @@ async def test_apprise_delivers_to_all_services_or_says_that_it_did_not() -> Non
             assert (message["title"], message["message"]) == ("a title", "a text")
         other.status = 500
         assert not await notifier.send("again", "a text")
+    assert caplog.messages == ["an alert could not be sent to entry 2 (json://…) of alerts.urls"]
 
 
 async def test_a_service_that_hangs_is_given_up() -> None:
@@ -152,6 +177,27 @@ def test_webhooks_of_slack_and_discord_are_understood_as_they_are() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Notifier(["slakc://secret-token"])
     assert "secret-token" not in str(caught.value)
+
+
+async def test_slack_and_discord_receive_what_their_webhooks_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("apprise")
+    from apprise.plugins.discord import NotifyDiscord  # noqa: PLC0415
+    from apprise.plugins.slack import NotifySlack  # noqa: PLC0415
+
+    with receiving() as slack, receiving() as discord:
+        slack.answer = b"ok"  # Slack answers so, and anything else is an error
+        for plugin, name, receiver in (
+            (NotifySlack, "webhook_url", slack),
+            (NotifyDiscord, "notify_url", discord),
+        ):
+            monkeypatch.setattr(plugin, name, receiver.url.replace("json://", "http://").rstrip("/"))
+        notifier = Notifier([
+            "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ",
+            "https://discord.com/api/webhooks/4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
+        ])  # fmt: skip
+        assert await notifier.send("a title", "a text")
+        assert slack.received[0]["attachments"][0]["text"] == "a text"
+        assert "a text" in discord.received[0]["content"]
 
 
 def test_a_test_message_is_sent_from_the_command_line(shop: Shop) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.support import Watched
 
-from jobyard.domain.access import OWNER, Principal, Role
+from jobyard.domain.access import OWNER, AuditEntry, Principal, Role
 from jobyard.errors import StoreUnavailable
-from jobyard.operations.audit import MAX_DETAILS_BYTES, START, TRIM_EVERY, Audit, position_after
+from jobyard.operations.audit_log import MAX_DETAILS_BYTES, START, TRIM_EVERY, Audit, position_after
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
@@ -51,6 +51,22 @@ async def test_no_role_can_push_out_the_entries_of_higher_ones() -> None:
         paged += page
         after = position_after(after, page)
     assert paged == found
+
+
+async def test_backwards_is_the_mirror_of_forwards_also_within_one_instant() -> None:
+    clock = ManualClock()
+    audit = Audit(MemoryStore(clock))
+    ann = Principal(id="a1", name="ann", role=Role.ADMIN)
+    for number in range(20):
+        await audit.record(ann, "session.open" if number % 3 == 0 else "queue.pause", str(number))
+        if number % 7 == 0:
+            clock.advance(1)
+    found: list[AuditEntry] = []
+    page, before = await audit.newest(3)
+    while page:
+        found += page
+        page, before = await audit.newest(3, position_after(before, page))
+    assert found == (await audit.read(limit=100))[::-1]
 
 
 async def test_an_entry_is_small() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.server.support import ApiServer
 
 from jobyard import Jobyard
 from jobyard.domain.ids import new_id
 from jobyard.domain.job import NewJob
+from jobyard.operations.explanations import MAX_RUNNING
 from jobyard.ports.clock import SystemClock
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.routes import jobs
@@ -82,3 +84,56 @@ async def test_a_restricted_token_does_not_see_other_kinds_and_workers(queues: l
         answer = await client.get(f"/v1/jobs/{job_id}/explain")
     assert "no_handler" in answer.text
     assert ("secret_kind" in answer.text) is (not queues)
+
+
+async def running_jobs(store: MemoryStore, worker_id: str, count: int) -> list[str]:
+    await store.insert([NewJob(id=new_id(), kind="send_mial", queue="mail") for _ in range(count)])
+    return [lease.job_id for lease in (await store.exchange(worker_id, [], ("mail",), count, 60)).leases]
+
+
+async def test_workers_without_a_free_slot_are_a_cause() -> None:
+    store = MemoryStore(SystemClock())
+    running = await running_jobs(store, "w1", 1)
+    job_id = await waiting_job(store, worker("w1", ("send_mial",), "mail"), worker("w2", ("other",), "mail"))
+    found = (await causes(store, job_id))["workers_busy"]
+    assert found["sentence"] == "1 slot of the workers of queue mail is taken"
+    assert (found["slots"], found["workers"], found["holders"]) == (1, ["w1"], running)
+
+
+async def test_one_free_slot_is_enough() -> None:
+    store = MemoryStore(SystemClock())
+    await running_jobs(store, "w1", 1)
+    job_id = await waiting_job(store, worker("w1", None, "mail"), worker("w2", ("send_mial",), "mail"))
+    assert await causes(store, job_id) == {}
+
+
+async def test_a_job_that_was_handed_off_holds_no_slot() -> None:
+    store = MemoryStore(SystemClock())
+    await store.adopt(NewJob(id=new_id(), kind="send_mial", queue="mail"), "w1", "outside")
+    assert await causes(store, await waiting_job(store, worker("w1", None, "mail"))) == {}
+
+
+async def test_with_too_many_jobs_to_count_the_heartbeat_decides() -> None:
+    store = MemoryStore(SystemClock())
+    await running_jobs(store, "elsewhere", MAX_RUNNING + 1)
+    full = msgspec.structs.replace(worker("w1", None, "mail"), running=1)
+    assert set(await causes(store, await waiting_job(store, full))) == {"workers_busy"}
+
+
+async def test_a_job_that_is_not_due_does_not_wait_for_a_slot() -> None:
+    store = MemoryStore(SystemClock())
+    await running_jobs(store, "w1", 1)
+    await store.heartbeat(worker("w1", None, "mail"), 60)
+    [delayed] = await store.insert([NewJob(id=new_id(), kind="send_mial", queue="mail", delay_seconds=60)])
+    assert set(await causes(store, delayed.id)) == {"not_due"}
+
+
+async def test_a_restricted_token_does_not_see_who_holds_the_slots() -> None:
+    store = MemoryStore(SystemClock())
+    [holder] = await running_jobs(store, "w1", 1)
+    job_id = await waiting_job(store, worker("w1", None, "mail"))
+    async with ApiServer(store, [jobs.ROUTES]).client("viewer", queues=["mail"]) as client:
+        answer = await client.get(f"/v1/jobs/{job_id}/explain")
+    assert "workers_busy" in answer.text
+    assert holder not in answer.text
+    assert "w1" not in answer.text

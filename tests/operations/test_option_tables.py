@@ -49,8 +49,7 @@ def test_each_option_of_the_command_line_is_a_flag(command: str, options: dict[s
     for name in command.split():
         found = subcommands(found)[name]
     flags = {flag for parameter in found.params for flag in parameter.opts}
-    names = {option.name for option in options.values() if option.in_cli}
-    assert {"--" + name.replace("_", "-").replace("tags", "tag") for name in names} <= flags
+    assert {option.cli_flag for option in options.values() if option.in_cli} <= flags
 
 
 def bounds(of: type, field: str) -> dict[str, Any]:

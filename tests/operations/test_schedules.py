@@ -16,7 +16,7 @@ from jobyard.operations import schedules as module
 from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import COLLECTION, LOG, Schedules
 from jobyard.ports.admin_store import Action
-from jobyard.ports.schedule_store import Armed, Decision, Tick
+from jobyard.ports.schedule_store import ArmedSchedule, Decision, Tick
 from jobyard.ports.store import Store
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import START, ManualClock
@@ -61,7 +61,7 @@ async def test_an_added_schedule_is_stored_armed_and_announced(store: Store, sch
     assert await schedules.get("report") == added
     assert (added.since, added.created_at, added.revision) == (START, START, START)
     assert bytes(added.payload) == b'{"to":"everybody"}'
-    assert await store.armed() == [Armed("report", added.revision, START)]
+    assert await store.armed() == [ArmedSchedule("report", added.revision, START)]
     assert await announced(store) == ["report"]
     with pytest.raises(NotPossible):
         await schedules.add(report())
@@ -153,7 +153,7 @@ async def test_an_unfinished_removal_is_cleaned_up(store: Store, schedules: Sche
     clock.advance(1)
     added = await schedules.add(report())
     assert await schedules.history("report") == []
-    assert await store.armed() == [Armed("report", added.revision, added.since)]
+    assert await store.armed() == [ArmedSchedule("report", added.revision, added.since)]
 
 
 async def test_an_unfinished_removal_is_cleaned_up_after_a_clock_step_back(
@@ -165,7 +165,7 @@ async def test_an_unfinished_removal_is_cleaned_up_after_a_clock_step_back(
     clock.advance(-3600)
     added = await schedules.add(report())
     assert added.revision < old.revision
-    assert await store.armed() == [Armed("report", added.revision, added.since)]
+    assert await store.armed() == [ArmedSchedule("report", added.revision, added.since)]
 
 
 async def test_resume_fixes_a_clock_that_was_ahead(store: Store, schedules: Schedules, clock: ManualClock) -> None:
@@ -219,7 +219,7 @@ async def test_concurrent_changes(store: Store, schedules: Schedules) -> None:
     await schedules.add(report())
     await asyncio.gather(*(schedules.edit("report", {"priority": number}) for number in range(1, 9)))
     final = await schedules.get("report")
-    assert await store.armed() == [Armed("report", final.revision, START)]
+    assert await store.armed() == [ArmedSchedule("report", final.revision, START)]
     record = await store.fetch(COLLECTION, "report")
     assert record is not None
     assert record.version == 9, "each change was made upon the one before it"

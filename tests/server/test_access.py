@@ -10,14 +10,14 @@ from tests.support import eventually
 
 from jobyard.config.sections import ServerSection
 from jobyard.server.auth import FAILURE_BURST
-from jobyard.server.routes import audit, tokens
+from jobyard.server.routes import audit_log, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
 
 @pytest.fixture
 def api() -> ApiServer:
-    return ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, audit.ROUTES])
+    return ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, audit_log.ROUTES])
 
 
 async def test_missing_token_is_unauthorized(api: ApiServer) -> None:
@@ -51,7 +51,7 @@ async def test_current_principal(api: ApiServer) -> None:
     async with api.client("submitter", queues=["builds"]) as client:
         body = (await client.get("/v1/me")).json()
     assert body["role"] == "submitter"
-    assert body["permissions"] == ["read", "submit"]
+    assert body["permissions"] == ["read", "submit", "reveal"]
     assert body["queues"] == ["builds"]
     assert "csrf_token" not in body
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.support import ApiServer, api_server, submit_job
 
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.operations.local import AUDITED_IDS
 from jobyard.server.dependencies import OpenAccess
 from jobyard.server.routes.table import ALL_ROUTES

@@ -14,7 +14,7 @@ from jobyard.cli.render.greeting import greeting, sample_job, try_next
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import Role
 from jobyard.errors import BadInput, ConfigurationError, UnknownKind
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.operations.tokens import Tokens
 from jobyard.server.auth import TokenAuthenticator
 from jobyard.server.bootstrap import Access, bootstrap_access

@@ -71,6 +71,8 @@ async def test_it_shows_what_runs_and_what_waits(api: ApiServer, tmp_path: Path)
         assert row.index(evil.id) == heading.index("JOB")
         assert queued.splitlines() == ["PLATFORM    QUEUED", "ably        1", "oliveyoung  1"]
         assert summary == "1 running, 2 queued\n"
+        on_purpose = await check(JOBYARD_SERVER=url, API_URL="http://127.0.0.1:9", JOBYARD_TOKEN=token)
+        assert (on_purpose.code, on_purpose.errors) == (0, "")
         by_file = await check(API_URL=f"{url}/", JOBYARD_TOKEN_FILE=str(file))
         assert (by_file.code, by_file.output.splitlines()[-1]) == (0, "1 running, 2 queued")
 
@@ -90,7 +92,7 @@ async def test_a_refusal_is_one_line(api: ApiServer) -> None:
     assert without.errors.startswith("Error: The request has no token.")
     assert (wrong.code, wrong.errors) == (1, "Error: The token is wrong, revoked or expired.\n")
     assert elsewhere.code == 1
-    assert elsewhere.errors.endswith("Check API_URL.\n")
+    assert elsewhere.errors.endswith("Check JOBYARD_SERVER or API_URL.\n")
     gone = await check(API_URL=url)
     assert gone.code == 1
     assert "curl: " in gone.errors

@@ -7,20 +7,29 @@ from typing import Any
 
 import httpx2 as httpx
 import msgspec
+import pytest
 from tests.server.sse import listening
 from tests.server.support import ApiServer, api_server, ids, serving, submit_job
 from tests.support import eventually
 
+from jobyard import Context, Jobyard
 from jobyard.api.schemas.charts import ConfigurationItem
 from jobyard.api.schemas.jobs import JobFilter
+from jobyard.app.declarations import declarations_of
 from jobyard.config.sections import ServerSection
 from jobyard.domain.access import OWNER
+from jobyard.domain.ids import new_id
+from jobyard.domain.job import NewJob
 from jobyard.domain.outcome import Failed
 from jobyard.domain.state import Settlement, judge
 from jobyard.operations.lost_workers import remember_worker
+from jobyard.operations.sessions import Sessions
+from jobyard.operations.tokens import Tokens
 from jobyard.ports.admin_store import Action
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.server.bulk_operations import TAKEOVER_MS, BulkOperations
+from jobyard.server.bulk_operations import COLLECTION, TAKEOVER_MS, BulkOperations
+from jobyard.stores.memory import MemoryStore
+from jobyard.testing.clock import ManualClock
 
 
 async def fail_all(server: ApiServer, message: str, queue: str = "mail") -> None:
@@ -97,6 +106,29 @@ async def test_clone_a_job() -> None:
             assert elsewhere.json()["code"] == "out_of_scope"
 
 
+async def test_a_clone_with_another_payload_is_checked_as_a_new_job_is() -> None:
+    yard = Jobyard("memory://")
+
+    @yard.job(timeout=60)
+    async def send(ctx: Context, to: str) -> None: ...
+
+    @yard.job()
+    async def old(ctx: Context, to: str) -> None: ...
+
+    async with api_server(job_factory=declarations_of(yard).job_factory) as server, server.client("operator") as client:
+        first = await submit_job(client, "send", payload={"to": "ann"})
+        wrong = await client.post(f"/v1/jobs/{first}/clone", json={"payload": {"too": "bob"}})
+        assert (wrong.status_code, [each["pointer"] for each in wrong.json()["errors"]]) == (422, ["/payload/too"])
+        made = await client.post(f"/v1/jobs/{first}/clone", json={"payload": {"to": "bob"}})
+        job = (await client.get(made.headers["location"])).json()
+        assert (job["payload"], job["timeout_seconds"], job["max_attempts"]) == ({"to": "bob"}, 60, 3)
+        second = await submit_job(client, "old", payload={"to": "ann"})
+        declarations_of(yard).tasks.pop("old")
+        gone = await client.post(f"/v1/jobs/{second}/clone", json={})
+        assert (gone.status_code, gone.json()["code"]) == (422, "unknown_kind")
+        assert await ids(client) == [second, job["id"], first]
+
+
 async def test_dead_letters_are_grouped_and_redriven_with_progress() -> None:
     async with api_server() as server, server.client("operator") as client:
         for number in range(3):
@@ -147,13 +179,15 @@ async def test_another_server_continues_an_operation() -> None:
             await submit_job(client, queue="mail")
         dependencies = server.dependencies
         dead = BulkOperations(server.store, dependencies.operations, lambda: None)
-        dead._run = lambda record, version: None  # type: ignore[method-assign]  # its server dies at once
         fields = {"ids": None, "reason": "", "priority": 0, "matching": 5, "matching_capped": False}
         record = await dead.begin(OWNER, action=Action.CANCEL, filter=JobFilter(queue="mail"), **fields)
+        await dead.stop()  # before its first step
         await dependencies.bulk_operations.take_over()
-        assert (await client.get(f"/v1/operations/{record.id}")).json()["changed"] == 0  # it may still be alive
+        found = await server.store.fetch(COLLECTION, record.id)
+        assert found is not None
+        assert found.version == 1  # not taken over: its server may still be alive
         old = msgspec.structs.replace(record, updated_at=record.updated_at - TAKEOVER_MS - 1)
-        await dead._put(old, 1)
+        await server.store.put(COLLECTION, record.id, msgspec.json.encode(old), expect=1, expire_seconds=60)
         await dependencies.bulk_operations.take_over()
 
         async def is_done() -> bool:
@@ -167,9 +201,9 @@ async def test_a_cancelled_operation_ends() -> None:
     async with api_server() as server, server.client("operator") as client:
         dependencies = server.dependencies
         dead = BulkOperations(server.store, dependencies.operations, lambda: None)
-        dead._run = lambda record, version: None  # type: ignore[method-assign]
         fields = {"ids": None, "reason": "", "priority": 0, "matching": 5, "matching_capped": False}
         record = await dead.begin(OWNER, action=Action.CANCEL, filter=JobFilter(queue="mail"), **fields)
+        await dead.stop()  # before its first step
         ended = (await client.post(f"/v1/operations/{record.id}/cancel")).json()
         assert ended["state"] == "cancelled"
         assert (await client.post(f"/v1/operations/{record.id}/cancel")).json()["state"] == "cancelled"
@@ -190,6 +224,16 @@ async def test_workers_with_their_jobs_and_lost_ones() -> None:
         full = (await client.get("/v1/workers", params={"lost": "true", "jobs": "true"})).json()["items"]
         assert [(each["id"], each["is_lost"]) for each in full] == [("w1", False), ("gone", True)]
         assert [each["id"] for each in full[0]["jobs"]] == [job]
+
+
+async def test_jobs_that_a_worker_handed_off_are_marked() -> None:
+    async with api_server() as server, server.client("viewer") as client:
+        await server.store.heartbeat(WorkerInfo(id="w1", host="h", pid=1, queues=(), concurrency=4), 60)
+        await server.store.adopt(NewJob(id=new_id(), kind="runner", queue="runners"), "w1", "pod-1")
+        await server.store.insert([NewJob(id=new_id(), kind="send", queue="mail")])
+        await server.store.exchange("w1", [], ("mail",), 1, 60.0)
+        [worker] = (await client.get("/v1/workers", params={"jobs": "true"})).json()["items"]
+        assert {each["kind"]: each["is_handed_off"] for each in worker["jobs"]} == {"runner": True, "send": False}
 
 
 async def test_schedules_with_their_last_runs() -> None:
@@ -221,6 +265,15 @@ async def test_the_audit_log_newest_first_and_of_one_target() -> None:
         assert seen == [(each["action"], each["details"].get("limit")) for each in reversed(forwards)]
         of_group = (await client.get("/v1/audit", params={"newest": "true", "target": "mail/g1"})).json()["items"]
         assert {each["target"] for each in of_group} == {"mail/g1"}
+        paged: list[Any] = []
+        params = {"newest": "true", "target": "mail/g1", "page_size": 1}
+        while True:
+            page = (await client.get("/v1/audit", params=params)).json()
+            paged += page["items"]
+            if "next_page_token" not in page:
+                break
+            params["page_token"] = page["next_page_token"]
+        assert paged == of_group, "a page that ends in the middle of a stretch loses none"
         of_queue = (await client.get("/v1/audit", params={"newest": "true", "target": "mail"})).json()["items"]
         assert {each["target"] for each in of_queue} == {"mail", "mail/g0", "mail/g1"}
 
@@ -251,6 +304,18 @@ async def test_a_login_link_works_once_from_this_machine() -> None:
         transport = httpx.ASGITransport(server.app, client=("10.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://jobyard.test") as far:
             assert (await far.get(f"/login/{await sessions.create_link(info.id)}")).status_code == 401
+
+
+@pytest.mark.parametrize(("seconds", "opens"), [(59, True), (61, False)])
+async def test_a_login_link_is_valid_for_a_minute(seconds: int, opens: bool) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    tokens = Tokens(store)
+    info, _ = await tokens.create("first", "admin")
+    sessions = Sessions(store, tokens)
+    code = await sessions.create_link(info.id)
+    clock.advance(seconds)
+    assert (await sessions.use_link(code) is not None) is opens
 
 
 async def test_a_login_link_of_a_revoked_token_opens_nothing() -> None:

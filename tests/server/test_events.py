@@ -162,6 +162,31 @@ async def test_reconnect_starts_with_a_snapshot(api: ApiServer, server: str, yar
             assert reader.ids[0] > last
 
 
+async def test_changes_during_a_lost_connection_are_in_the_next_snapshot(
+    api: ApiServer, server: str, yard: Jobyard
+) -> None:
+    """Also while no client listens, when no events are written, and whatever the id of the last event is."""
+    ended, waiting = await yard.enqueue("quick"), await yard.enqueue("quick", delay=3600)
+    async with await client(api, server) as http:
+        async with listening(http, "/v1/events") as reader:
+            await eventually(lambda: reader.first("snapshot"))
+            last = reader.ids[-1]
+        await eventually(lambda: not len(api.dependencies.broadcaster))
+        async with yard.worker():
+            await ended.result(10)
+        await Commands(yard.store).change_one(Action.CANCEL, waiting.id)
+        new = await yard.enqueue("quick", delay=3600)
+        for known in (str(last), str(last + 1_000_000), "unknown"):
+            async with listening(http, "/v1/events", headers={"Last-Event-ID": known}) as reader:
+                await eventually(lambda reader=reader: reader.first("snapshot"))  # type: ignore[misc]
+                data = reader.events[0]["data"]
+                states = {job["id"]: job["state"] for job in data["jobs"]}
+                assert states == {ended.id: "COMPLETED", waiting.id: "CANCELLED", new.id: "PENDING"}
+                [queue] = data["queues"]
+                assert (queue["completed"], queue["cancelled"], queue["delayed"]) == (1, 1, 1)
+                assert reader.ids[0] > last
+
+
 async def test_snapshot_has_queues_and_newest_jobs(api: ApiServer, server: str, yard: Jobyard) -> None:
     handle = await yard.enqueue("quick", queue="builds")
     async with await client(api, server) as http, listening(http, "/v1/events") as reader:

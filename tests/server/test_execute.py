@@ -243,7 +243,8 @@ async def test_languages_of_live_workers(api: ApiServer) -> None:
         items = (await client.get("/languages")).json()["items"]
     assert [item["name"] for item in items] == ["c", "python"]
     facts = {"name": "c", "version": "1.0", "compiled": False, "tier": "A"}
-    assert items[0] == facts | {"extensions": [], "compile_options": [], "example": ""}
+    limits = {"max_compile_seconds": None, "max_compile_memory_mb": None}
+    assert items[0] == facts | limits | {"extensions": [], "compile_options": [], "example": ""}
 
 
 # Scopes

@@ -13,7 +13,7 @@ from tests.server.support import ApiServer, api_server, ids, serving, submit_job
 
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.outcome import Failed, Park
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.pagination import encode_page_token
 

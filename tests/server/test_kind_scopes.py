@@ -136,7 +136,7 @@ async def test_programs_are_submitted_through_their_own_route(role: str, has_app
         refused = (await client.post("/v1/jobs", json=job)).json()
         assert (refused["status"], refused["code"], refused["errors"][0]["pointer"]) == (422, "bad_option", "/kind")
         assert "POST /execute" in refused["detail"]
-        # A webhook would deliver the result of any program, whoever submitted that one.
+        # A webhook would deliver the result of any program, no matter which client submitted it.
         webhook = await client.post("/v1/jobs", json={"kind": "execution-webhook", "queue": "webhooks"})
         assert (webhook.status_code, webhook.json()["errors"][0]["pointer"]) == (422, "/kind")
         [item] = (await client.post("/v1/jobs/batch", json={"jobs": [job]})).json()["items"]
@@ -147,6 +147,33 @@ async def test_programs_are_submitted_through_their_own_route(role: str, has_app
         for response in (added, edited):
             assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/kind")
         assert await ids(operator) == []
+
+
+@pytest.mark.parametrize("has_app", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        # The file travels with the job: a token for runs of the server's files could bring a file of its own.
+        (
+            "jobyard.workflow",
+            {"workflow_id": "a", "version": 1, "digest": "d", "params": {}}
+            | {"text": '{"id": "a", "steps": [{"id": "s", "kind": "pay"}]}'},
+        ),
+        ("runner", {"org_name": "acme", "profile": "small", "job_id": 1}),
+    ],
+)
+async def test_jobs_that_only_the_server_makes_cannot_be_forged(
+    kind: str, payload: dict[str, Any], has_app: bool
+) -> None:
+    factory = declarations_of(yard).job_factory if has_app else None
+    async with api_server(job_factory=factory) as api, api.client("operator", kinds=[kind]) as client:
+        job = {"kind": kind, "payload": payload}
+        [item] = (await client.post("/v1/jobs/batch", json={"jobs": [job]})).json()["items"]
+        assert (item["status"], item["errors"][0]["pointer"]) == (422, "/jobs/0/kind")
+        schedule = {"name": "nightly", "expression": "@daily"} | job
+        for response in (await client.post("/v1/jobs", json=job), await client.post("/v1/schedules", json=schedule)):
+            assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/kind")
+            assert "is reserved for" in response.json()["detail"]
 
 
 async def test_an_app_may_have_its_own_kind_of_that_name() -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from html import escape
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 from tests.server.support import HERE, ApiServer
 
-from jobyard.operations.audit import Audit
+from jobyard.config.store_factory import make_store
+from jobyard.operations.audit_log import Audit
 from jobyard.server.auth import FAILURE_BURST
 from jobyard.server.dependencies import OpenAccess
-from jobyard.server.routes import audit, login, tokens
+from jobyard.server.routes import audit_log, dashboard, login, tokens
 from jobyard.stores.memory import MemoryStore
 from jobyard.testing.clock import ManualClock
 
-ROUTES = [login.ROUTES, tokens.ROUTES, audit.ROUTES]
+ROUTES = [login.ROUTES, tokens.ROUTES, audit_log.ROUTES]
 OWN = {"Origin": HERE}
 
 
@@ -59,6 +62,21 @@ async def test_cookie_is_http_only_and_same_site(api: ApiServer) -> None:
         assert cookie.startswith("__Host-")
         assert "Secure" in cookie
         assert (await client.get("/v1/me")).status_code == 200
+
+
+@pytest.mark.parametrize("base, caller, is_told", [
+    ("http://127.0.0.1:8080", "127.0.0.1", True), ("http://localhost", "::1", True),
+    ("http://jobs.example.com", "127.0.0.1", False), ("http://127.0.0.1:8080", "10.0.0.7", False),
+])  # fmt: skip
+async def test_file_of_the_store_is_told_on_its_machine_only(
+    tmp_path: Path, base: str, caller: str, is_told: bool
+) -> None:
+    url = f"sqlite:///{tmp_path / 'a&b.db'}"
+    api = ApiServer(make_store(url), [dashboard.ROUTES])
+    transport = httpx.ASGITransport(api.app, client=(caller, 1))
+    async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+        page = (await client.get("/")).text
+    assert f'data-store="{escape(url) if is_told else ""}"' in page
 
 
 async def test_failed_logins_are_rate_limited(api: ApiServer) -> None:

@@ -51,6 +51,7 @@ async def test_the_overview_counts_and_names_what_needs_attention() -> None:
         found = (await client.get("/v1/overview")).json()
         assert (found["waiting"], found["running"], found["slots"]) == (4, 0, 10)
         assert (found["finished_per_minute"], found["failed"], found["failed_last_hour"]) == (7, 2, 2)
+        assert found["finished_last_hour"] == 8
         assert found["wait_p95_seconds"] is not None
         assert found["workers"] == {"live": 1, "quiet": 0, "lost": 1}
         rows = {row["name"]: row for row in found["queues"]}
@@ -91,7 +92,7 @@ async def test_a_chart_merges_what_processes_wrote(chart_range: str) -> None:
             tally = ChartTally()
             for _ in range(5):
                 tally.started(queue, "unknown", 1)
-            writer = ChartWriter(server.store, tally, gauges=server.dependencies._gauges)
+            writer = ChartWriter(server.store, tally, gauges=server.dependencies.chart_gauges)
             await writer.run_once(is_last=True)
         # Intervals appear when they have ended and were written: look from later.
         charts = server.dependencies.charts

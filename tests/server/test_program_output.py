@@ -15,7 +15,7 @@ from tests.server.support import ApiServer, serving
 from tests.support import eventually
 
 from jobyard.domain.job import State
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.server.routes.program_output import DISCONNECTED, SentOutput
 
 

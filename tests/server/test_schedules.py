@@ -12,7 +12,7 @@ from tests.server.support import ApiServer, api_server
 
 from jobyard.domain.instant import instant
 from jobyard.domain.schedule import TAG, Verdict
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
@@ -159,6 +159,12 @@ async def test_cron_expression_is_explained(api: ApiServer) -> None:
         assert [each["pointer"] for each in wrong.json()["errors"]] == ["timezone"]
         wrong = await client.get("/v1/cron/next", params=asked | {"expression": "soon"})
         assert [each["pointer"] for each in wrong.json()["errors"]] == ["expression"]
+        for field, value in (("timezone", "Mars"), ("expression", "soon")):
+            checked = await client.get("/v1/cron/next", params=asked | {field: value, "check": True})
+            assert (checked.status_code, checked.json()["valid"], checked.json()["items"]) == (200, False, [])
+            assert value in checked.json()["message"]
+        checked = (await client.get("/v1/cron/next", params=asked | {"check": True})).json()
+        assert (checked["valid"], checked["items"]) == (True, found["items"])
 
 
 async def test_schedules_are_paged_by_name_within_scope(api: ApiServer) -> None:

@@ -317,3 +317,9 @@ async def test_explain_counts_child_jobs_and_names_them_only_to_those_who_see_th
     assert cause["sentence"] == f"waits for 3 child jobs, oldest {cause['data']['oldest']} (PENDING)"
     assert part["sentence"].startswith("Waits for 3 child jobs")
     assert cause["data"]["oldest"] not in msgspec.json.encode(part).decode()
+
+
+async def test_a_wrong_type_is_said_in_words(server: WorkflowServer) -> None:
+    async with server.api.client("operator") as client:
+        error = await refused(client, {"workflow_id": "report", "priority": "high"}, 422, "bad_input")
+    assert error["message"] == "Invalid body: Expected an integer or null, got a string."

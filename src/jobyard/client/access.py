@@ -1,4 +1,4 @@
-"""Verbs of the client for tokens, the audit log, the own principal, and health."""
+"""Client methods for tokens, the audit log, the own principal, and health."""
 
 from __future__ import annotations
 

@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from jobyard import errors
+from jobyard.api.schemas.problems import FieldError
 from jobyard.errors import JobyardError
+from jobyard.github.errors import GitHubError
 
 
 class EnvelopeProblem(msgspec.Struct, frozen=True):
@@ -15,6 +17,7 @@ class EnvelopeProblem(msgspec.Struct, frozen=True):
 
     code: str
     message: str
+    errors: tuple[FieldError, ...] = ()
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -27,16 +30,19 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     detail: str = ""
     title: str = ""
+    errors: tuple[FieldError, ...] = ()
 
 
 def _by_code(base: type[JobyardError]) -> dict[str, type[JobyardError]]:
     found = {base.code: base}
     for each in base.__subclasses__():
-        found |= _by_code(each)
+        found = _by_code(each) | found  # a class without a code of its own stands for nothing new
     return found
 
 
-CLASSES: dict[str, type[JobyardError]] = _by_code(JobyardError) | {
+CLASSES: dict[str, type[JobyardError]] = {
+    **_by_code(JobyardError),
+    **_by_code(GitHubError),
     # Codes that only the server has, with the class of the same meaning.
     "queue_not_found": errors.BadOption,
     "bad_page_token": errors.BadInput,
@@ -70,7 +76,7 @@ def _problem(content: bytes) -> ProblemDetails:
         found = msgspec.json.decode(content, type=Envelope).error
     except msgspec.ValidationError:
         return msgspec.json.decode(content, type=ProblemDetails)
-    return ProblemDetails(code=found.code, detail=found.message)
+    return ProblemDetails(code=found.code, detail=found.message, errors=found.errors)
 
 
 def error_of(status: int, content: bytes, url: str) -> JobyardError:
@@ -86,4 +92,7 @@ def error_of(status: int, content: bytes, url: str) -> JobyardError:
     detail = problem.detail or problem.title
     if problem.code == errors.NotFound.code and urlsplit(url).path:
         detail += " Check the path in the server URL."
-    return class_of(problem.code, status)(detail)
+    error = class_of(problem.code, status)(detail)
+    if isinstance(error, errors.BadOption):
+        error.others = tuple(errors.BadOption(each.detail) for each in problem.errors if each.detail != detail)
+    return error

@@ -1,4 +1,4 @@
-"""Verbs of the client for live events: iterators that reconnect after lost connections and restarts."""
+"""Client methods for live events: iterators that reconnect after lost connections and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs of the client for jobs: submit, get, list, wait, change."""
+"""Client methods for jobs: submit, get, list, wait, change."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class JobEndpoints:
     def jobs(
         self, where: schemas.JobFilter | None = None, *, page_size: int = 200
     ) -> AsyncIterator[schemas.JobSummary]:
-        """All jobs that match, newest first, fetched page by page."""
+        """All jobs that match, newest first, read page by page. Also those that chains, groups and batches insert."""
         return self._transport.walk("/v1/jobs", schemas.JobPage, conditions(where) | {"page_size": page_size})
 
     def dead_letters(

@@ -1,4 +1,4 @@
-"""Verbs of the client for programs: run, wait, follow the output."""
+"""Client methods for program execution: run, wait, follow the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs of the client for queues, groups, workers and kinds."""
+"""Client methods for queues, groups, workers and kinds."""
 
 from __future__ import annotations
 

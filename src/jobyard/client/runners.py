@@ -1,4 +1,4 @@
-"""Verbs of the client for GitHub jobs and their runners."""
+"""Client methods for GitHub jobs and their runners."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from jobyard.api.schemas import runners as schemas
 from jobyard.client.address import path
 from jobyard.client.transport import Transport
+from jobyard.operations.runners import ANSWER_SECONDS
 
 PAGE_SIZE = 500
 
@@ -19,7 +20,7 @@ class RunnerEndpoints:
     def runner_jobs(
         self, *, org: str | None = None, state: str | None = None, profile: str | None = None
     ) -> AsyncIterator[schemas.RunnerJobView]:
-        """Unfinished GitHub jobs in the order of launch. `state`: waiting, queued, in_progress, or unserved."""
+        """Unfinished GitHub jobs in the order of launch. `state`: queued, held_back, in_progress or unserved."""
         query = {"org": org, "state": state, "profile": profile, "page_size": PAGE_SIZE}
         return self._transport.walk("/v1/runners/jobs", schemas.RunnerJobPage, query)
 
@@ -37,6 +38,14 @@ class RunnerEndpoints:
         return await self._transport.call("GET", "/v1/runners/orgs", schemas.RunnerOrgList)
 
     async def requeue_runner_job(self, repo: str, job_id: int) -> schemas.RunnerJobDetails:
-        """Enter a job again that GitHub still has queued. Raises NotFound, or NotPossible with the reason."""
-        body = schemas.RequeueRequest(repo=repo, job_id=job_id)
-        return await self._transport.call("POST", "/v1/runners/jobs/requeue", schemas.RunnerJobDetails, body=body)
+        """Enter a job again that GitHub still has queued.
+
+        Raises NotFound, NotPossible with the reason, or a GitHubError if GitHub cannot be asked.
+        """
+        return await self._transport.call(
+            "POST",
+            "/v1/runners/jobs/requeue",
+            schemas.RunnerJobDetails,
+            body=schemas.RequeueRequest(repo=repo, job_id=job_id),
+            wait_seconds=ANSWER_SECONDS,
+        )

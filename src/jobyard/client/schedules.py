@@ -1,4 +1,4 @@
-"""Verbs of the client for schedules."""
+"""Client methods for schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs of the client for workflow files, their runs, and the histories of workflows."""
+"""Client methods for workflow files, their runs, and the histories of workflows."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ MAX_SCOPES = 1000
 
 
 class Role(StrEnum):
-    VIEWER = "viewer"  # sees everything, changes nothing
+    VIEWER = "viewer"  # sees everything except secrets in payloads, changes nothing
     SUBMITTER = "submitter"  # submits jobs; sees and cancels only its own
     OPERATOR = "operator"  # sees, submits and changes all jobs, queues, groups and workers
     ADMIN = "admin"  # also tokens, the audit log and retention
@@ -26,12 +26,14 @@ class Permission(StrEnum):
     SUBMIT = "submit"
     OPERATE = "operate"
     ADMINISTER = "administer"
+    REVEAL = "reveal"  # values of fields that look like secrets: see `domain.redaction`
 
 
 ALLOWED: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: frozenset({Permission.READ, Permission.WATCH}),
-    Role.SUBMITTER: frozenset({Permission.READ, Permission.SUBMIT}),
-    Role.OPERATOR: frozenset({Permission.READ, Permission.WATCH, Permission.SUBMIT, Permission.OPERATE}),
+    # A submitter sees only jobs that it submitted itself, so their secrets are its own.
+    Role.SUBMITTER: frozenset({Permission.READ, Permission.SUBMIT, Permission.REVEAL}),
+    Role.OPERATOR: frozenset(Permission) - {Permission.ADMINISTER},
     Role.ADMIN: frozenset(Permission),
 }
 

@@ -194,7 +194,8 @@ def zone(name: str) -> tzinfo:
         return UTC
     if name not in _zones():
         shown = str(name)[:50]
-        raise BadOption(f"Unknown time zone {shown}.{did_you_mean(shown, _zones())}", option="timezone")
+        hint = did_you_mean(shown, _zones()) or " Use an IANA name such as Asia/Seoul."
+        raise BadOption(f"Unknown time zone {shown}.{hint}", option="timezone")
     return ZoneInfo(name)
 
 

@@ -18,7 +18,7 @@ GRACE = round(GRACE_SECONDS * 1000)
 MAX_COUNTED = 500
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TickPlan(msgspec.Struct, frozen=True):
     """The verdict on the instant `at`; when MISSED, on `count` instants from `first` on."""
 
     at: Instant
@@ -40,7 +40,7 @@ def next_instant(schedule: Schedule, after: Instant) -> Instant | None:
     return next(instants(schedule, after), None)
 
 
-def due(schedule: Schedule, decided_until: Instant, now: Instant, held: Instant | None = None) -> list[Plan]:
+def due(schedule: Schedule, decided_until: Instant, now: Instant, held: Instant | None = None) -> list[TickPlan]:
     """Plans for all instants after `decided_until` up to now, in order; none is left out.
 
     Up to `held` the store reported that an earlier job has not ended: the newest of these instants waits for it,
@@ -50,27 +50,27 @@ def due(schedule: Schedule, decided_until: Instant, now: Instant, held: Instant 
     known = waiting[-1] if waiting else decided_until
     in_time = list(_between(schedule, max(known, now - GRACE - 1), now))
     plans = _catch_up(schedule, known, now - GRACE - 1, is_followed=bool(in_time))
-    plans += [Plan(at, Verdict.FIRED, at) for at in in_time]
+    plans += [TickPlan(at, Verdict.FIRED, at) for at in in_time]
     if waiting and not plans:
         newest = waiting.pop()
-        plans = [Plan(newest, Verdict.LATE if now - newest > GRACE else Verdict.FIRED, newest)]
-    return [Plan(at, Verdict.SKIPPED, at) for at in waiting] + plans
+        plans = [TickPlan(newest, Verdict.LATE if now - newest > GRACE else Verdict.FIRED, newest)]
+    return [TickPlan(at, Verdict.SKIPPED, at) for at in waiting] + plans
 
 
 def _between(schedule: Schedule, after: Instant, until: Instant) -> Iterator[Instant]:
     return takewhile(lambda at: at <= until, instants(schedule, after) if after < until else ())
 
 
-def _catch_up(schedule: Schedule, after: Instant, until: Instant, *, is_followed: bool) -> list[Plan]:
+def _catch_up(schedule: Schedule, after: Instant, until: Instant, *, is_followed: bool) -> list[TickPlan]:
     """Plans for overdue instants: some are fired late, the rest is one MISSED plan."""
     wanted = _wanted(schedule, is_followed)
     first, count, newest = _overdue(schedule, after, until, wanted + 1)
     late = newest[-wanted:] if wanted else []
-    plans: list[Plan] = []
+    plans: list[TickPlan] = []
     if count > len(late):
         last = newest[-1 - len(late)]
-        plans.append(Plan(last, Verdict.MISSED, first, count - len(late)))
-    return plans + [Plan(at, Verdict.LATE, at) for at in late]
+        plans.append(TickPlan(last, Verdict.MISSED, first, count - len(late)))
+    return plans + [TickPlan(at, Verdict.LATE, at) for at in late]
 
 
 def _wanted(schedule: Schedule, is_followed: bool) -> int:

@@ -60,6 +60,7 @@ CODES = {
     "no_worker": "no live worker takes its queue",
     "no_handler": "no live worker that takes its queue has a handler for its kind",
     "no_sandbox": "no live worker has a sandbox that runs its program",
+    "workers_busy": "every slot of the workers that can run it is taken",
 }
 
 
@@ -69,6 +70,7 @@ REMEDIES = {
     "group_blocked": "Raise or remove the limit of the group.",
     "no_worker": "Start a worker for this queue.",
     "no_handler": "Start a worker with a handler for this kind, or correct the kind.",
+    "workers_busy": "Wait, or start another worker.",
 }
 
 
@@ -147,7 +149,7 @@ def _sentence(position: JobPosition, causes: tuple[Cause, ...]) -> str:
     place = []
     if position.ahead_in_group:
         place.append(f"{at_least}{position.ahead_in_group} before it in {_name(position.group)}")
-    if position.groups_ahead and not causes:
+    if position.groups_ahead and all(cause.code == "workers_busy" for cause in causes):  # else it is not in line
         place.append(f"{at_least}{counted(position.groups_ahead, 'group')} before its group in line")
     parts = [cause.sentence for cause in causes] + place
     if not parts:

@@ -20,8 +20,11 @@ NO_RESULT = msgspec.Raw()
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry; the first entry with a scope and key is kept. The store assigns `number` and `at`.
 
-    Numbers ascend in the order of writing. Entries of scope "" are written by the workflow itself; each other scope
-    collects deliveries of one kind: the ends of child jobs, or the signals of one name.
+    Entries of scope "" are written by the workflow itself; each other scope collects deliveries of one kind: the ends
+    of child jobs, or the signals of one name.
+
+    Numbers ascend in the order of writing, so a reader that continues after a number misses no delivery. For scope ""
+    this needs one writer at a time, which the holder of the lease must be: `CheckpointBatcher` is.
     """
 
     key: str
@@ -48,7 +51,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a job that others must be told about. Written in the same atomic step as the end itself."""
+    """The end of a job that must be delivered to other jobs. Written in the same atomic step as the end itself."""
 
     job_id: str
     state: State | None  # None: deleted
@@ -68,7 +71,7 @@ class ChildEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def deliveries_of(ended: EndedJob) -> list[Delivery]:
-    """What the parent of an ended job is told; failures once more in a scope of their own, so that it can wait for one.
+    """Deliveries to the parent of an ended job; of a failure also one in a scope of its own, to be waited for alone.
 
     >>> parent = Parent("p", "1:scan", "3")
     >>> [delivery] = deliveries_of(EndedJob(job_id="c", state=State.COMPLETED, parent=parent, result=b"[7]"))

@@ -40,6 +40,13 @@ class Option(NamedTuple):
     metavar: str | None = None
     in_json: bool = True
     in_cli: bool = True
+    flag: str = ""  # where it is not the name with dashes
+
+    @property
+    def cli_flag(self) -> str:
+        """The flag on the command line; of a list, in the singular, because it is repeatable."""
+        flag = self.flag or "--" + self.name.replace("_", "-")
+        return flag.removesuffix("s") if self.type is tuple else flag
 
 
 def check_options(options: Mapping[str, Option], given: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -92,7 +99,7 @@ def check_seconds(what: str, value: Any) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadOption(f"{what} must be a number of seconds or a timedelta, not {shown(value)}.", option=what)
+        raise BadOption(f"{what} must be a number of seconds, not {shown(value)}.", option=what)
     if not 0 <= value <= MAX_SECONDS:
         raise BadOption(f"{what} must be from 0 to {MAX_SECONDS} seconds, not {shown(value)}.", option=what)
     return value

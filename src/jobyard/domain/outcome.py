@@ -26,9 +26,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimedOut(msgspec.Struct, frozen=True):
-    """The attempt ran longer than its timeout."""
+    """The attempt ran longer than its timeout. `retry=False` ends the job although attempts are left."""
 
     message: str
+    retry: bool = True
 
 
 class Snooze(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from jobyard.domain.history import Wake
@@ -64,6 +66,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     transition: Transition
 
 
+_QUARANTINED = "quarantined:"
 _DONE_NULL = Transition(to=State.COMPLETED, result=b"null")
 _RELEASED = Transition(to=State.PENDING, counted=False)
 
@@ -85,8 +88,10 @@ def judge(lease: Lease, outcome: Outcome, roll: float = 0.5, worker: str | None 
             if not outcome.retry:
                 return Transition(to=State.FAILED, error=error, reason=outcome.message)
             return _again_or(State.FAILED, lease, error, outcome.retry_after_seconds, roll)
-        case TimedOut(message):
+        case TimedOut(message, retry):
             error = AttemptError(attempt=lease.attempt, ending=Ending.TIMEOUT, message=message, worker=worker)
+            if not retry:
+                return Transition(to=State.TIMEOUT, error=error, reason=message)
             return _again_or(State.TIMEOUT, lease, error, None, roll)
         case Snooze(seconds):
             return Transition(to=State.PENDING, counted=False, delay_seconds=max(0.0, seconds))
@@ -109,8 +114,14 @@ def _again_or(final: State, lease: Lease, error: AttemptError, after: float | No
     return Transition(to=State.PENDING, error=error, delay_seconds=max(0.0, delay))
 
 
-def judge_expired(*, attempt: int, deaths: int, worker: str, cancel_requested: str | None) -> Transition:
-    """The transition of a job whose lease expired; `deaths` counts those before this one."""
+def judge_expired(
+    *, attempt: int, deaths: int, worker: str, cancel_requested: str | None, ends_itself: bool = False
+) -> Transition:
+    """The transition of a job whose lease expired; `deaths` counts those before this one.
+
+    A workflow that has begun (`ends_itself`) gets one attempt more than other jobs: it only undoes and ends, and what
+    it records resets the count.
+    """
     lost = AttemptError(
         attempt=attempt,
         ending=Ending.LOST,
@@ -119,11 +130,24 @@ def judge_expired(*, attempt: int, deaths: int, worker: str, cancel_requested: s
     )
     if cancel_requested is not None:
         return Transition(to=State.CANCELLED, counted=False, died=True, reason=cancel_requested, error=lost)
-    if deaths + 1 >= MAX_DEATHS:
-        reason = f"quarantined: {deaths + 1} workers died while running it"
+    if deaths + 1 >= MAX_DEATHS + ends_itself:
+        reason = quarantine_reason(deaths + 1)
         error = AttemptError(attempt=attempt, ending=Ending.QUARANTINED, message=reason, worker=worker)
         return Transition(to=State.FAILED, counted=False, died=True, reason=reason, error=error)
     return Transition(to=State.PENDING, counted=False, died=True, error=lost)
+
+
+def quarantine_reason(deaths: int) -> str:
+    return f"{_QUARANTINED} {deaths} workers died while running it"
+
+
+def was_quarantined(errors: Sequence[AttemptError]) -> bool:
+    """Whether the last attempt ended the job for the deaths of its workers; a workflow ends itself then."""
+    if not errors:
+        return False
+    last = errors[-1]
+    is_own_end = last.ending is Ending.ERROR and last.type is None and last.message.startswith(_QUARANTINED)
+    return is_own_end or last.ending is Ending.QUARANTINED
 
 
 class CancelRequest(msgspec.Struct, frozen=True):

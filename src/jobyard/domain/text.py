@@ -8,6 +8,7 @@ from jobyard.domain.options import HIDDEN
 
 # Characters that control a terminal (C0, DEL, C1, bidirectional marks), and lone surrogates, which it cannot show.
 _CONTROL = re.compile(rf"[{HIDDEN}\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL_IN_LINES = re.compile(rf"(?![\t\n])[{HIDDEN}\ud800-\udfff]")
 
 
@@ -35,6 +36,15 @@ def without_nul(text: str) -> str:
     'a␀b'
     """
     return text.replace("\0", "␀") if "\0" in text else text
+
+
+def without_surrogates(text: str) -> str:
+    """Replace halves of surrogate pairs, which no store can encode.
+
+    >>> without_surrogates("a\\ud800b")
+    'a�b'
+    """
+    return text if text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def size_text(size: int) -> str:

@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
+from jobyard.domain.instant import Instant
 from jobyard.domain.text import counted
 from jobyard.errors import JobyardError
 from jobyard.operations.lost_workers import lost_workers
 from jobyard.ports.admin_store import QueueInfo
+from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
 
 log = logging.getLogger("jobyard.alerts")
@@ -21,6 +23,10 @@ COLLECTION = "jobyard.alerts"
 RESOLVED_SHARE = 0.8
 # A lost worker is reported once: its name is not used again, and it is listed for a shorter time than this.
 LOST_SECONDS = 86400.0
+# Seconds in which a worker that is missing may report again, counted while the store takes writes: after an outage or
+# a lock, in which no worker could report, it only needs its next heartbeat.
+GRACE_SECONDS = 15.0
+MISSING = "jobyard.alerts_missing"
 
 Notify = Callable[[str, str], Awaitable[bool]]
 
@@ -46,6 +52,9 @@ class AlertWatcher:
         self._store = store
         self._settings = settings
         self._notify = notify
+        # Of workers, by id
+        self._missing_since: dict[str, Instant] = {}
+        self._seen_at: dict[str, Instant] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -64,6 +73,7 @@ class AlertWatcher:
             try:
                 await self.run_once()
             except JobyardError as error:
+                self._missing_since.clear()  # they could not report either
                 log.warning("alerts cannot be checked: %s", error)
             except Exception:
                 log.exception("alerts cannot be checked")
@@ -100,15 +110,30 @@ class AlertWatcher:
                 await self._notify(f"jobyard: queue {name} is no longer long", text)
 
     async def _lost_workers(self) -> list[Alert]:
-        lost = await lost_workers(self._store, await self._store.workers())
+        live = await self._store.workers()
+        self._seen_at |= {worker.id: worker.seen_at for worker in live}
+        if not await lost_workers(self._store, live):
+            self._seen_at = {worker.id: worker.seen_at for worker in live}
+            self._missing_since.clear()
+            return []
+        # Waits while the store is locked, or fails. Workers that are missing before that are looked at again after it.
+        await self._store.put(MISSING, "looked", b"{}", expire_seconds=LOST_SECONDS)
+        lost, now = await lost_workers(self._store, await self._store.workers()), await self._store.now()
+        self._missing_since = {worker.id: self._missing_since.get(worker.id, now) for worker in lost}
         return [
             Alert(
                 f"worker_lost:{worker.id}",
                 f"jobyard: worker {worker.id} is lost",
-                f"It ran on {worker.host} (pid {worker.pid}) and ended without stopping. Its jobs run again elsewhere.",
+                f"It ran on {worker.host} (pid {worker.pid}) and has not reported for {self._silent(worker, now)} s. "
+                "Unless it reports again, its jobs run elsewhere.",
             )
             for worker in lost
+            if now - self._missing_since[worker.id] >= GRACE_SECONDS * 1000
         ]
+
+    def _silent(self, worker: WorkerInfo, now: Instant) -> int:
+        """Seconds since its last heartbeat; its record is as old as a minute more."""
+        return max(0, now - max(worker.seen_at, self._seen_at.get(worker.id, 0))) // 1000
 
     async def _fire(self, alert: Alert, seconds: float) -> None:
         """Send it, unless this server or another has sent it before."""

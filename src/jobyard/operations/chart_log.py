@@ -14,8 +14,10 @@ import msgspec
 from jobyard.domain.instant import Instant
 from jobyard.ports.record_store import RecordStore
 
-# Of more queues than these in one entry, only the busiest are kept: an entry must stay small.
+# Of more queues than these in one entry, the busiest are kept apart: an entry must stay small.
 MAX_QUEUES = 200
+# The sum of the queues beyond these. No queue has this name.
+OTHER_QUEUES = ""
 # An entry in this many is followed by a removal of old ones, of at most OLD_ENTRIES.
 TRIM_EVERY = 50
 OLD_ENTRIES = 500
@@ -67,6 +69,25 @@ class QueueTally(msgspec.Struct, omit_defaults=True):
         _add_buckets(self.waits, other.waits)
         _add_buckets(self.runs, other.runs)
 
+    def subtract(self, other: QueueTally) -> None:
+        """Undo `add`."""
+        self.started -= other.started
+        self.finished -= other.finished
+        self.failed -= other.failed
+        _subtract_buckets(self.waits, other.waits)
+        _subtract_buckets(self.runs, other.runs)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.started or self.finished or self.waits or self.runs)
+
+
+def _subtract_buckets(mine: dict[int, int], other: dict[int, int]) -> None:
+    for bucket, count in other.items():
+        mine[bucket] -= count
+        if not mine[bucket]:
+            del mine[bucket]
+
 
 def _add_buckets(mine: dict[int, int], other: dict[int, int]) -> None:
     for bucket, count in other.items():
@@ -97,8 +118,31 @@ async def append_entry(store: RecordStore, resolution: Resolution, entry: ChartE
             await store.trim(resolution.log, old[-1])
 
 
-def busiest(tallies: dict[str, QueueTally]) -> dict[str, QueueTally]:
-    if len(tallies) <= MAX_QUEUES:
+def busiest(tallies: dict[str, QueueTally], most: int = MAX_QUEUES) -> dict[str, QueueTally]:
+    """The busiest queues, and the sum of the others.
+
+    >>> found = busiest({"a": QueueTally(finished=1), "b": QueueTally(finished=9), "c": QueueTally(finished=2)}, 1)
+    >>> {name: tally.finished for name, tally in found.items()}
+    {'b': 9, '': 3}
+    """
+    named = tallies.keys() - {OTHER_QUEUES}
+    if len(named) <= most:
         return tallies
-    names = sorted(tallies, key=lambda name: -(tallies[name].started + tallies[name].finished))
-    return {name: tallies[name] for name in names[:MAX_QUEUES]}
+    names = sorted(named, key=lambda name: (-(tallies[name].started + tallies[name].finished), name))
+    found = {name: tallies[name] for name in names[:most]}
+    found[OTHER_QUEUES] = others = QueueTally(waits={}, runs={})
+    for name in (*names[most:], OTHER_QUEUES):
+        if name in tallies:
+            others.add(tallies[name])
+    return found
+
+
+def longest_queues(gauges: dict[str, Gauge]) -> dict[str, Gauge]:
+    """The longest queues, and the sum of the others."""
+    if len(gauges) <= MAX_QUEUES:
+        return gauges
+    names = sorted(gauges, key=lambda name: -(gauges[name].waiting + gauges[name].running))
+    others = [gauges[name] for name in names[MAX_QUEUES:]]
+    found = {name: gauges[name] for name in names[:MAX_QUEUES]}
+    found[OTHER_QUEUES] = Gauge(sum(each.waiting for each in others), sum(each.running for each in others))
+    return found

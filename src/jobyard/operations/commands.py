@@ -67,7 +67,10 @@ class Commands:
         if action is Action.DELETE and job.is_workflow and job.state is State.PENDING:
             return f"Cannot delete job {job.id}: this workflow has begun. Cancel it first."
         if action is Action.DELETE and job.is_workflow and job.state in RETRIED:
-            return f"Cannot delete job {job.id}: its child jobs have yet to be told of its end. Try again in a moment."
+            return f"Cannot delete job {job.id}: its child jobs are not notified yet. Try again in a moment."
+        if action is Action.RUN_NOW:
+            reason = "not delayed" if job.state is State.PENDING else job.state
+            return f"Cannot run job {job.id} now: it is {reason}."
         return f"Cannot {action.replace('_', ' ')} job {job.id}: it is {job.state}."
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
@@ -87,7 +90,7 @@ class Commands:
         return Changed(tuple(changed), tuple(unchanged))
 
     async def _deliver_ends(self, unchanged: Sequence[str]) -> bool:
-        """Tell child jobs of the ends of these workflows, which cannot be deleted before. A server does so itself."""
+        """Notify child jobs of the ends of these workflows, which cannot be deleted before. A server does so itself."""
         if not unchanged or self._deliver_ended is None:
             return False
         jobs = (await self._writer.find(Filter(ids=tuple(unchanged)), len(unchanged))).jobs

@@ -1,4 +1,4 @@
-"""Runs of programs as callers see them: four statuses, whatever states a job has."""
+"""Runs of programs as callers see them, with four statuses for the states of a job."""
 
 from __future__ import annotations
 

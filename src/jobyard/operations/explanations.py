@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jobyard.domain.explain import Cause, Explanation, JobPosition, explain
 from jobyard.domain.job import Job, State
+from jobyard.domain.text import counted
 from jobyard.executors.sandbox.program import KIND
 from jobyard.executors.workflow.file_records import FILE_WORKFLOW
 from jobyard.operations.sandboxes import missing_sandbox
 from jobyard.operations.workflow_history import workflow_waits
 from jobyard.operations.workflow_runs import step_kinds
+from jobyard.ports.admin_store import Filter, JobAdminStore
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.ports.store import Store
 
 # A sentence names at most this many workers or kinds; the data of the cause has all.
 MAX_NAMES = 10
+MAX_RUNNING = 200  # jobs that one explanation reads to count the taken slots
 INTERNAL = "jobyard."  # begins the kinds of jobyard itself
 
 
@@ -25,9 +29,12 @@ async def explain_position(store: Store, position: JobPosition, *, names_others:
     if job.state is not State.PENDING:
         return explain(position)
     kinds = await needed_kinds(job)
-    handler = missing_handler(job, await store.workers(), kinds, names_others=names_others)
+    workers = await store.workers()
+    handler = missing_handler(job, workers, kinds, names_others=names_others)
     waits = await workflow_waits(store, job, names_children=names_others)
-    return explain(position, (*handler, *await missing_sandbox(store, job)), waits)
+    able = [worker for worker in workers if worker.takes(job.queue) and _is_known(job.kind, [worker])]
+    busy = await busy_workers(store, job.queue, able, names_others=names_others) if position.is_due else ()
+    return explain(position, (*handler, *await missing_sandbox(store, job), *busy), waits)
 
 
 def missing_handler(
@@ -52,6 +59,29 @@ def missing_handler(
         else:
             sentence += f"; they have handlers for {_listed(sorted(names))}" if names else "; they have no handlers"
     return (Cause("no_handler", sentence, data),)
+
+
+async def busy_workers(
+    store: JobAdminStore, queue: str, workers: Sequence[WorkerInfo], *, names_others: bool = True
+) -> tuple[Cause, ...]:
+    """That each of the workers runs as many jobs as it has slots for; empty if one has a free slot."""
+    if not workers:
+        return ()
+    page = await store.find(Filter(states=(State.RUNNING,)), limit=MAX_RUNNING)
+    held = [job for job in page.jobs if job.external_id is None]  # a job that was handed off has left its slot
+    counts = Counter(job.worker for job in held)
+    for worker in workers:
+        # A heartbeat is some seconds old, so the jobs decide, unless there are too many to look at.
+        running = worker.running if page.cursor else counts[worker.id]
+        if running < worker.concurrency:
+            return ()
+    slots = sum(worker.concurrency for worker in workers)
+    sentence = f"{counted(slots, 'slot')} of the workers of queue {queue} {'is' if slots == 1 else 'are all'} taken"
+    data: dict[str, object] = {"queue": queue, "slots": slots}
+    if names_others:
+        names = {worker.id for worker in workers}
+        data |= {"workers": sorted(names), "holders": [job.id for job in held if job.worker in names][:MAX_NAMES]}
+    return (Cause("workers_busy", sentence, data),)
 
 
 async def needed_kinds(job: Job) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,8 @@ STORE_SECONDS = 3.0
 # Workers are silent, and claim nothing, while the store accepts no writes.
 NEEDS_WRITES = ("workers", "claiming")
 WRITTEN_SECONDS = 60.0
+# A write costs a sync of the disk: after a successful one, the next follows this much later.
+WRITE_AGAIN_SECONDS = 5.0
 # Applied migrations stay applied: a successful check is repeated only this often.
 MIGRATIONS_AGAIN_SECONDS = 60.0
 # A worker with free slots claims about every second; after this long without a claim it is cut off from the store.
@@ -56,6 +59,7 @@ class Health:
         self._asked: tuple[float, tuple[CheckView, ...]] | None = None
         self._asking = asyncio.Lock()
         self._writing: asyncio.Future[int | None] | None = None
+        self._written_at = -math.inf
         self._migrated_at: float | None = None
 
     def live(self) -> HealthView:
@@ -67,11 +71,15 @@ class Health:
         if self.worker is not None:
             checks.append(self._claiming(self.worker))
         wrong = [check.reason for check in checks if not check.ok]
-        if any(check.name in NEEDS_WRITES and not check.ok for check in checks):
-            writes = await self._accepts_writes()
+        is_silent = any(check.name in NEEDS_WRITES and not check.ok for check in checks)
+        # A server must be able to insert jobs. A worker shows by its claims that the store accepts writes.
+        is_server = self.worker is None and all(check.ok for check in checks if check.name == "store")
+        if is_silent or (is_server and self._clock() - self._written_at >= WRITE_AGAIN_SECONDS):
+            checks.append(writes := await self._accepts_writes())
             if not writes.ok:  # the cause of the others
-                checks.append(writes)
                 wrong = [check.reason for check in checks if not check.ok and check.name not in NEEDS_WRITES]
+        elif is_server:
+            checks.append(CheckView(name="writes", ok=True))
         others = [check() for check in self.more]
         checks += others
         wrong += [check.reason for check in others if not check.ok]
@@ -82,6 +90,15 @@ class Health:
             uptime_seconds=round(self._clock() - self._began, 1),
             checks=tuple(checks),
         )
+
+    async def store_problem(self) -> str:
+        """Why the store does not respond or takes no writes; empty if it does."""
+        [store, *_] = await self._of_store()
+        if not store.ok:
+            return store.reason
+        if self._clock() - self._written_at < WRITE_AGAIN_SECONDS:
+            return ""
+        return (await self._accepts_writes()).reason
 
     def _draining(self) -> CheckView:
         if self._is_draining():
@@ -139,6 +156,7 @@ class Health:
         done, _ = await asyncio.wait([self._writing], timeout=STORE_SECONDS)
         error = self._writing.exception() if done else None
         if done and error is None:
+            self._written_at = self._clock()
             return CheckView(name="writes", ok=True)
         if isinstance(error, JobyardError):
             reason = f"The store accepts no writes ({error.code})."

@@ -40,16 +40,22 @@ class JobFactory:
         self, kind: str, payload: Any, given: Mapping[str, Any] = NOTHING_GIVEN, job_id: str | None = None
     ) -> NewJob:
         """`given` are options, named as in JobOptions. Raises BadInput with the name of the invalid `option`."""
-        if self._tasks is None:
-            handler, defaults = None, DEFAULTS
-            check_name("kind", kind)
-        else:
-            task = self._tasks.get(kind)
-            if task is None:
-                raise UnknownKind.of(kind, self._tasks)
-            handler, defaults = task.handler, task.defaults
+        handler, defaults = self._declared(kind)
         options = with_options(defaults, given) if given else defaults
         return self.build(kind, handler, payload, options, job_id)
+
+    def new_job_with(self, kind: str, payload: Any, options: CheckedOptions) -> NewJob:
+        """A job with exactly these options, such as those of another job. Raises BadInput."""
+        return self.build(kind, self._declared(kind)[0], payload, options)
+
+    def _declared(self, kind: str) -> tuple[Handler | None, CheckedOptions]:
+        if self._tasks is None:
+            check_name("kind", kind)
+            return None, DEFAULTS
+        task = self._tasks.get(kind)
+        if task is None:
+            raise UnknownKind.of(kind, self._tasks)
+        return task.handler, task.defaults
 
     def build(
         self, kind: str, handler: Handler | None, payload: Any, options: CheckedOptions, job_id: str | None = None
@@ -125,6 +131,7 @@ class JobFactory:
                 parameters=task.handler.names,
                 max_attempts=task.defaults.max_attempts,
                 timeout_seconds=task.defaults.timeout_seconds,
+                is_workflow=task.handler.is_workflow,
             )
             for name, task in sorted(self._tasks.items())
         )

@@ -17,10 +17,11 @@ from jobyard.domain.explain import Explanation
 from jobyard.domain.schedule import Schedule
 from jobyard.executors.workflow.relay import deliver_ended
 from jobyard.operations import queue_settings
-from jobyard.operations.audit import START, Audit, position_after
+from jobyard.operations.audit_log import START, Audit, position_after
 from jobyard.operations.commands import Commands, found_queue
 from jobyard.operations.explanations import explain_position
 from jobyard.operations.job_factory import JobFactory
+from jobyard.operations.organizations import known_group
 from jobyard.operations.protocol import SubmittedJob
 from jobyard.operations.queries import Queries
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS, Schedules, view_of, views_of
@@ -196,14 +197,17 @@ class LocalOperations:
         await self.record("queue.reset", queue)
 
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
+        group = await known_group(self.store, queue, group)
         await self.commands.set_limit(queue, group, limit)
         await self.record("group.limit", f"{queue}/{group}", limit=limit)
 
     async def remove_limit(self, queue: str, group: str) -> None:
+        group = await known_group(self.store, queue, group)
         await self.commands.remove_limit(queue, group)
         await self.record("group.unlimit", f"{queue}/{group}")
 
     async def pause(self, queue: str, group: str | None = None, *, paused: bool = True) -> None:
+        group = None if group is None else await known_group(self.store, queue, group)
         await self.commands.pause(queue, group, paused=paused)
         what, target = ("queue", queue) if group is None else ("group", f"{queue}/{group}")
         await self.record(f"{what}.pause" if paused else f"{what}.resume", target)

@@ -1,4 +1,4 @@
-"""Lost workers: those that ended without saying so, listed for an hour."""
+"""Lost workers: their heartbeats ended although no stop was reported. Listed for an hour."""
 
 from __future__ import annotations
 

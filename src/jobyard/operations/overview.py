@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
@@ -23,7 +24,7 @@ from jobyard.api.schemas.charts import (
 from jobyard.domain.histogram import percentile
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.text import counted
-from jobyard.operations.chart_log import ChartRange, QueueTally
+from jobyard.operations.chart_log import ChartRange
 from jobyard.operations.charts import ChartHistory, Charts, rounded
 from jobyard.operations.lost_workers import lost_workers
 from jobyard.ports.admin_store import QueueAges, QueueInfo
@@ -39,7 +40,7 @@ SPARKS = 30
 LONG_WAIT_SECONDS = 300.0
 
 
-class Facts(NamedTuple):
+class OverviewSources(NamedTuple):
     """What the overview is made of, from about one moment."""
 
     now: Instant
@@ -49,13 +50,16 @@ class Facts(NamedTuple):
     lost: Sequence[WorkerInfo]
     minutes: ChartHistory  # the last five
     hour: ChartHistory
+    own: frozenset[str] | None = None  # of a token that is restricted to these queues
 
-    def of_queues(self, names: Sequence[str]) -> Facts:
+    def of_queues(self, names: Sequence[str]) -> OverviewSources:
         """Only these queues, as a token that is restricted to them sees it."""
+        own = frozenset(names)
         return self._replace(
-            queues=[queue for queue in self.queues if queue.name in names],
-            workers=[worker for worker in self.workers if not worker.queues or set(worker.queues) & set(names)],
-            lost=[worker for worker in self.lost if set(worker.queues) & set(names)],
+            queues=[queue for queue in self.queues if queue.name in own],
+            workers=[worker for worker in self.workers if not worker.queues or not own.isdisjoint(worker.queues)],
+            lost=[worker for worker in self.lost if not own.isdisjoint(worker.queues)],
+            own=own,
         )
 
 
@@ -64,51 +68,59 @@ class Overview:
         self._store = store
         self._charts = charts
         self._lock = asyncio.Lock()
-        self._cached: tuple[float, Facts] | None = None
+        self._cached: tuple[float, OverviewSources] | None = None
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> OverviewSources:
         async with self._lock:
             if self._cached is None or time.monotonic() - self._cached[0] >= CACHE_SECONDS:
                 self._cached = (time.monotonic(), await self._read())
             return self._cached[1]
 
-    async def _read(self) -> Facts:
+    async def _read(self) -> OverviewSources:
         store, charts = self._store, self._charts
         now, queues, ages, workers = await asyncio.gather(store.now(), store.queues(), store.ages(), store.workers())
         minutes = await charts.history(ChartRange.FIVE_MINUTES, now)
         hour = await charts.history(ChartRange.HOUR, now)
         lost = await lost_workers(store, workers)
-        return Facts(now, queues, {each.queue: each for each in ages}, workers, lost, minutes, hour)
+        return OverviewSources(now, queues, {each.queue: each for each in ages}, workers, lost, minutes, hour)
 
     async def view(self, queues: Sequence[str] = ()) -> OverviewView:
         """Of these queues; empty: of all."""
         facts = await self.facts()
         return overview_view(facts.of_queues(queues) if queues else facts)
 
+    async def running(self, queue: str) -> int:
+        """Number of running jobs of a queue, which need not be among those that the view lists."""
+        return sum(each.running for each in (await self.facts()).queues if each.name == queue)
+
     async def stats(self, queues: Sequence[str] = ()) -> StatsView:
         facts = await self.facts()
         return stats_view(facts.of_queues(queues) if queues else facts)
 
 
-def overview_view(facts: Facts) -> OverviewView:
+def overview_view(facts: OverviewSources) -> OverviewView:
     stats = stats_view(facts)
     fields = {name: getattr(stats, name) for name in StatsView.__struct_fields__}
     rows = tuple(queue_row(facts, queue) for queue in facts.queues[:MAX_QUEUES])
     return OverviewView(**fields, queues=rows, queues_left_out=max(0, len(facts.queues) - MAX_QUEUES))
 
 
-def stats_view(facts: Facts) -> StatsView:
-    names = [queue.name for queue in facts.queues]
-    recent, hour = total(facts.minutes, names), total(facts.hour, names)
+def stats_view(facts: OverviewSources) -> StatsView:
+    names = frozenset(queue.name for queue in facts.queues)
+    # Without a restriction also those of queues that the history does not tell apart, because there are too many.
+    recent, hour = facts.minutes.total(facts.own), facts.hour.total(facts.own)
     return StatsView(
         at=rfc3339(facts.now),
-        finished_per_minute=sum(finished_per_minute(name, facts.workers) for name in names),
+        finished_per_minute=sum(
+            rate for worker in facts.workers for name, rate in worker.finished_per_minute.items() if name in names
+        ),
         waiting=sum(queue.waiting for queue in facts.queues),
         delayed=sum(queue.delayed for queue in facts.queues),
         running=sum(queue.running for queue in facts.queues),
         slots=sum(worker.concurrency for worker in facts.workers),
         failed=sum(queue.failed for queue in facts.queues),
         failed_last_hour=hour.failed,
+        finished_last_hour=hour.finished,
         oldest_waiting=oldest_waiting(facts),
         wait_p50_seconds=rounded(percentile(recent.waits, 0.5)),
         wait_p95_seconds=rounded(percentile(recent.waits, 0.95)),
@@ -121,18 +133,11 @@ def stats_view(facts: Facts) -> StatsView:
     )
 
 
-def total(history: ChartHistory, queues: Sequence[str]) -> QueueTally:
-    found = QueueTally(waits={}, runs={})
-    for interval in history.intervals.values():
-        found.add(interval.tally(queues))
-    return found
-
-
 # Queues
 
 
-def queue_row(facts: Facts, queue: QueueInfo) -> QueueRow:
-    recent = total(facts.minutes, [queue.name])
+def queue_row(facts: OverviewSources, queue: QueueInfo) -> QueueRow:
+    recent = facts.minutes.of_queue(queue.name)
     since = age_of(facts, queue)
     return QueueRow(
         name=queue.name,
@@ -152,7 +157,9 @@ def queue_row(facts: Facts, queue: QueueInfo) -> QueueRow:
     )
 
 
-def status_of(facts: Facts, queue: QueueInfo) -> Literal["working", "at_limit", "paused", "no_worker", "idle"]:
+def status_of(
+    facts: OverviewSources, queue: QueueInfo
+) -> Literal["working", "at_limit", "paused", "no_worker", "idle"]:
     if queue.paused:
         return "paused"
     if (queue.waiting or queue.running) and not has_worker(facts, queue) and not queue.running:
@@ -162,29 +169,31 @@ def status_of(facts: Facts, queue: QueueInfo) -> Literal["working", "at_limit", 
     return "working" if queue.waiting or queue.running else "idle"
 
 
-def has_worker(facts: Facts, queue: QueueInfo) -> bool:
+def has_worker(facts: OverviewSources, queue: QueueInfo) -> bool:
     return any(worker.takes(queue.name) for worker in facts.workers)
 
 
-def age_of(facts: Facts, queue: QueueInfo) -> float | None:
+def age_of(facts: OverviewSources, queue: QueueInfo) -> float | None:
     """Since how many seconds its oldest due job waits."""
     ages = facts.ages.get(queue.name)
     since = None if ages is None else ages.waiting_since
     return None if since is None else max(0, facts.now - since) / 1000
 
 
-def sparkline(facts: Facts, queue: str) -> tuple[float | None, ...]:
+def sparkline(facts: OverviewSources, queue: str) -> tuple[float | None, ...]:
     """Finished jobs of the last hour, in SPARKS parts; None where nothing is known."""
     window = facts.hour.window(facts.now)
     size = max(1, len(window) // SPARKS)
     parts = [window[start : start + size] for start in range(0, len(window), size)]
     return tuple(
-        None if all(each is None for _, each in part) else sum(each.tally([queue]).finished for _, each in part if each)
+        None
+        if all(each is None or not each.knows(queue) for _, each in part)
+        else sum(each.tallies[queue].finished for _, each in part if each and queue in each.tallies)
         for part in parts
     )
 
 
-def oldest_waiting(facts: Facts) -> OldestWaiting | None:
+def oldest_waiting(facts: OverviewSources) -> OldestWaiting | None:
     aged = [(seconds, queue) for queue in facts.queues if (seconds := age_of(facts, queue)) is not None]
     if not aged:
         return None
@@ -194,7 +203,7 @@ def oldest_waiting(facts: Facts) -> OldestWaiting | None:
     return OldestWaiting(queue=queue.name, since=since, seconds=seconds, reason=reason, sentence=sentence)
 
 
-def why_it_waits(facts: Facts, queue: QueueInfo) -> tuple[str, str]:
+def why_it_waits(facts: OverviewSources, queue: QueueInfo) -> tuple[str, str]:
     """The code and the sentence, as `domain.explain` has them, for the whole queue."""
     match status_of(facts, queue):
         case "paused":
@@ -214,14 +223,15 @@ def why_it_waits(facts: Facts, queue: QueueInfo) -> tuple[str, str]:
 # What needs attention
 
 
-def attention(facts: Facts) -> list[AttentionItem]:
+def attention(facts: OverviewSources) -> list[AttentionItem]:
     """At most MAX_ATTENTION, worst first."""
-    found = [*_queues_without_worker(facts), *_lost(facts), *_failures(facts), *_paused(facts), *_long_waits(facts)]
+    sources = (_queues_without_worker, _lost, _failures, _paused, _long_waits)
+    found = [item for source in sources for item in islice(source(facts), MAX_ATTENTION)]
     found.sort(key=lambda item: item.level != "red")
     return found[:MAX_ATTENTION]
 
 
-def _queues_without_worker(facts: Facts) -> Iterator[AttentionItem]:
+def _queues_without_worker(facts: OverviewSources) -> Iterator[AttentionItem]:
     stuck = [queue for queue in facts.queues if status_of(facts, queue) == "no_worker"]
     for queue in sorted(stuck, key=lambda queue: -queue.waiting):
         yield AttentionItem(
@@ -233,7 +243,7 @@ def _queues_without_worker(facts: Facts) -> Iterator[AttentionItem]:
         )
 
 
-def _lost(facts: Facts) -> Iterator[AttentionItem]:
+def _lost(facts: OverviewSources) -> Iterator[AttentionItem]:
     if facts.lost:
         newest = max(facts.lost, key=lambda worker: worker.seen_at)
         yield AttentionItem(
@@ -245,9 +255,9 @@ def _lost(facts: Facts) -> Iterator[AttentionItem]:
         )
 
 
-def _failures(facts: Facts) -> Iterator[AttentionItem]:
+def _failures(facts: OverviewSources) -> Iterator[AttentionItem]:
     for queue in facts.queues:
-        tally = total(facts.hour, [queue.name])
+        tally = facts.hour.of_queue(queue.name)
         if tally.failed and tally.failed * 10 >= tally.finished:
             yield AttentionItem(
                 code="many_failures",
@@ -259,7 +269,7 @@ def _failures(facts: Facts) -> Iterator[AttentionItem]:
             )
 
 
-def _paused(facts: Facts) -> Iterator[AttentionItem]:
+def _paused(facts: OverviewSources) -> Iterator[AttentionItem]:
     for queue in facts.queues:
         if queue.paused and queue.waiting:
             yield AttentionItem(
@@ -274,7 +284,7 @@ def _paused(facts: Facts) -> Iterator[AttentionItem]:
             )
 
 
-def _long_waits(facts: Facts) -> Iterator[AttentionItem]:
+def _long_waits(facts: OverviewSources) -> Iterator[AttentionItem]:
     for queue in facts.queues:
         seconds = age_of(facts, queue)
         if seconds is not None and seconds > LONG_WAIT_SECONDS and status_of(facts, queue) == "working":

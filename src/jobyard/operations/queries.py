@@ -94,7 +94,7 @@ class Queries:
         raise not_completed(job)
 
 
-class EndedJob(Protocol):
+class FinishedJob(Protocol):
     @property
     def id(self) -> str: ...
     @property
@@ -118,7 +118,7 @@ class FailedAttempt(Protocol):
     def traceback(self) -> str | None: ...
 
 
-def not_completed(job: EndedJob) -> JobNotCompleted:
+def not_completed(job: FinishedJob) -> JobNotCompleted:
     """The error for a job that ended without a result; its cause is what the handler raised, if that ended the job."""
     last = job.errors[-1] if job.errors else None
     raised = job.state is State.FAILED and last is not None and last.ending is Ending.ERROR and last.type is not None

@@ -10,12 +10,16 @@ from typing import Protocol
 
 from jobyard.api.schemas.runners import RunnerJobDetails, RunnerJobView, RunnerOrgList, RunnerPodView
 
+# How long GitHub may take to answer about one job. A client of the server waits this much longer than usual for the
+# response, so that it learns that it was GitHub.
+ANSWER_SECONDS = 20.0
+
 
 class RunnerOperations(Protocol):
     def runner_jobs(
         self, *, org: str | None = None, state: str | None = None, profile: str | None = None
     ) -> AsyncIterator[RunnerJobView]:
-        """Unfinished GitHub jobs in the order of launch. `state`: waiting, queued, in_progress, or unserved."""
+        """Unfinished GitHub jobs in the order of launch. `state`: queued, held_back, in_progress or unserved."""
 
     async def runner_job(self, job_id: int) -> RunnerJobDetails:
         """Raises JobNotFound."""

@@ -59,7 +59,7 @@ async def known_sandboxes(records: RecordStore) -> list[SandboxInfo]:
 
 
 class Sandboxes:
-    """The known sandboxes, cached for a moment: every submitted program asks for them."""
+    """The known sandboxes, cached for a moment, because every submitted program needs them."""
 
     def __init__(self, records: RecordStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._records = records

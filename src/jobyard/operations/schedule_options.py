@@ -167,7 +167,7 @@ SCHEDULE_OPTIONS: dict[str, Option] = {
             "max_retry",
             "max_retry",
             options.integer(0, options.MAX_ATTEMPTS - 1),
-            "How many times a failed job is retried, if not the handler's: max_attempts - 1.",
+            "How many times a failed job is retried, if not the handler's. max_attempts = max_retry + 1.",
             type=int,
             metavar="N",
         ),

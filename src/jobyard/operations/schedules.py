@@ -21,7 +21,7 @@ from jobyard.operations.queries import Queries
 from jobyard.operations.schedule_options import BY_FIELD, check_policies, check_timing, checked_fields
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.record_store import Record
-from jobyard.ports.schedule_store import Armed
+from jobyard.ports.schedule_store import ArmedSchedule
 from jobyard.ports.store import Store
 
 __all__ = ["COLLECTION", "LOG", "LOG_KEPT", "SHORTEST_INTERVAL_SECONDS", "Declared", "Schedules", "decode"]
@@ -122,7 +122,7 @@ class Schedules:
             raise BadOption(f"Schedule {schedule.name} would never fire: its end_at is in the past.", option="end_at")
         stored = await self._insert(schedule, now)
         if stored is None:
-            raise NotPossible(f"Cannot add schedule {schedule.name}: it exists. Edit it, or choose another name.")
+            raise NotPossible(f"Schedule {schedule.name} already exists. Edit it, or choose another name.")
         return stored
 
     async def edit(self, name: str, changes: Mapping[str, Any], factory: JobFactory | None = None) -> Schedule:
@@ -310,7 +310,7 @@ async def views_of(store: Store, found: Sequence[Schedule], after: str | None = 
     return [schedule_view(each, now, ahead.get(each.name)) for each in found]
 
 
-async def every_armed(store: Store, after: str | None = None, last: str | None = None) -> AsyncIterator[Armed]:
+async def every_armed(store: Store, after: str | None = None, last: str | None = None) -> AsyncIterator[ArmedSchedule]:
     """All armed schedules by name, up to `last`."""
     while page := await store.armed(PAGE, after):
         for each in page:

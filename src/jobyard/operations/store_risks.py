@@ -1,4 +1,4 @@
-"""Warnings at the start of a worker or a server: settings of the store with which it may lose jobs."""
+"""Warnings at the start of a worker, a server or a scheduler: settings of the store with which it may lose jobs."""
 
 from __future__ import annotations
 

@@ -131,12 +131,12 @@ async def store_one(store: Store, prepared: Prepared) -> Stored:
             "Use a new key for a new request."
         )
     # The response named another job, which may be gone when the request is repeated: keep its id.
-    kept = msgspec.json.encode(_Kept(prepared.said, inserted.id))
+    kept = msgspec.json.encode(_StoredAnswer(prepared.said, inserted.id))
     await store.put(COLLECTION, prepared.owner, kept, expire_seconds=KEY_SECONDS)
     return Stored(inserted, False)
 
 
-class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class _StoredAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     said: str
     holder: str | None = None  # the job that held the unique key
 
@@ -146,11 +146,11 @@ async def remembered(store: Store, prepared: Prepared) -> str | None:
 
     The record is written before the job, so that a request repeated after a crash finds it.
     """
-    kept = msgspec.json.encode(_Kept(prepared.said))
+    kept = msgspec.json.encode(_StoredAnswer(prepared.said))
     if await store.put(COLLECTION, prepared.owner, kept, expect=0, expire_seconds=KEY_SECONDS) is not None:
         return None
     record = await store.fetch(COLLECTION, prepared.owner)
-    known = None if record is None else msgspec.json.decode(record.data, type=_Kept)
+    known = None if record is None else msgspec.json.decode(record.data, type=_StoredAnswer)
     if known is not None and known.said != prepared.said:
         raise IdempotencyKeyReused(
             "This Idempotency-Key was used with a different request. Use a new key for a new request."

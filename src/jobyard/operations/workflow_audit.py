@@ -21,7 +21,7 @@ CHUNK = 100
 
 
 class WaitsForEnded(msgspec.Struct, frozen=True):
-    """A parked workflow waits for a child job whose end it will never be told."""
+    """A parked workflow waits for a child job whose end will never be delivered."""
 
     parent_id: str
     scope: str
@@ -34,7 +34,7 @@ class WaitsForEnded(msgspec.Struct, frozen=True):
         return f"workflow {self.parent_id} waits for job {self.child_id}, which {how}"
 
 
-class LeftBehind(msgspec.Struct, frozen=True):
+class OrphanedChild(msgspec.Struct, frozen=True):
     """A child job is still to run although its workflow has ended."""
 
     child_id: str
@@ -44,9 +44,9 @@ class LeftBehind(msgspec.Struct, frozen=True):
         return f"job {self.child_id} is still to run, although its workflow {self.parent_id} has ended"
 
 
-async def audit_workflows(store: Store) -> list[WaitsForEnded | LeftBehind]:
+async def audit_workflows(store: Store) -> list[WaitsForEnded | OrphanedChild]:
     """Find both faults. Safe while workers run: an end that is on its way is not a fault. Reads all unfinished jobs."""
-    found: list[WaitsForEnded | LeftBehind] = []
+    found: list[WaitsForEnded | OrphanedChild] = []
     parents: dict[str, Job | None] = {}
     async for job in Queries(store).walk(Filter(states=UNFINISHED)):
         if job.is_workflow and job.state is State.PENDING and job.waiting_for is not None:
@@ -60,7 +60,7 @@ async def repair_workflows(store: Store) -> list[str]:
     """Tell workflows of the ends that they missed, and cancel what was left behind. Returns what was found."""
     found = await audit_workflows(store)
     for each in found:
-        if isinstance(each, LeftBehind):
+        if isinstance(each, OrphanedChild):
             await cancel_unfinished(store, (each.child_id,), f"its parent {each.parent_id} has ended")
             continue
         end = ChildEnd(job_id=each.child_id, reason="it does not exist")
@@ -103,7 +103,7 @@ async def _is_still_parked(store: Store, seen: Job) -> bool:
     return job is not None and (job.state, job.waiting_for, job.run_at) == (seen.state, seen.waiting_for, seen.run_at)
 
 
-async def _left_behind(store: Store, child_id: str, parents: dict[str, Job | None]) -> AsyncIterator[LeftBehind]:
+async def _left_behind(store: Store, child_id: str, parents: dict[str, Job | None]) -> AsyncIterator[OrphanedChild]:
     child = await store.get(child_id)
     if child is None or child.parent_id is None:
         return
@@ -119,7 +119,7 @@ async def _left_behind(store: Store, child_id: str, parents: dict[str, Job | Non
     if again is None or again.state.is_final or again.cancel_requested is not None:
         return
     if parent is None or parent.state.is_final:
-        yield LeftBehind(child_id, child.parent_id)
+        yield OrphanedChild(child_id, child.parent_id)
 
 
 def _chunks(ids: tuple[str, ...]) -> list[tuple[str, ...]]:

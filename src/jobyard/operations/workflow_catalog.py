@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,26 +20,38 @@ from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, to_json
 from jobyard.executors.workflow.file_records import FILE_WORKFLOW, FilePayload
 
 TAG = "workflow:"
+# How many invalid files are named.
+NAMED = 5
 
 
 class WorkflowCatalog:
-    """The definitions by id. `platforms` are those of the configuration."""
+    """The definitions by id. `platforms` are those of the configuration, `invalid` the files that were not loaded."""
 
     def __init__(
         self,
         definitions: Mapping[str, WorkflowDefinition] | None = None,
         platforms: Iterable[str] = (),
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        invalid: Sequence[str] = (),
     ) -> None:
         self.definitions = definitions or {}
         self._platforms = known_platforms(platforms)
         self._max_payload_bytes = max_payload_bytes
+        self.invalid = tuple(invalid)
+
+    @property
+    def warning(self) -> str:
+        """Which files were not loaded; empty if all were."""
+        if not self.invalid:
+            return ""
+        named = ", ".join(self.invalid[:NAMED]) + (", …" if len(self.invalid) > NAMED else "")
+        return f"Invalid and therefore not loaded: {named}; jobyard workflows check says why."
 
     def get(self, workflow_id: str) -> WorkflowDefinition:
         """Raises UnknownWorkflow."""
         definition = self.definitions.get(workflow_id)
         if definition is None:
-            raise UnknownWorkflow.of(workflow_id, self.definitions)
+            raise UnknownWorkflow.of(workflow_id, self.definitions, self.warning)
         return definition
 
     def new_job(

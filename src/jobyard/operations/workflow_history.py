@@ -26,6 +26,10 @@ from jobyard.executors.workflow.records import (
 from jobyard.executors.workflow.relay import load_history
 from jobyard.ports.store import Store
 
+# A result may have 256 KB.
+MAX_PAGE_BYTES = 2 << 20
+FIRST_STEP = 10
+
 # Operations that are recorded when they begin; others when they have ended.
 BEGINNINGS = frozenset({"sleep", "wait_for", "run", "map", "compensate"})
 
@@ -60,13 +64,31 @@ def _status(stored: StoredRecord) -> str:
 async def operation_views(
     store: Store, job: Job, *, after: int = 0, limit: int = 100, with_results: bool = False
 ) -> tuple[list[OperationView], int | None]:
-    """A page of what the workflow has recorded, oldest first, and the number to continue after."""
-    entries = await store.history(job.id, after=after, limit=limit + 1)
+    """A page of what the workflow has recorded, oldest first, and the number to continue after.
+
+    A page ends early when its results are large.
+    """
+    entries, is_last = await _page(store, job.id, after, limit)
     # Child ids depend on the epoch, which is the first entry of a workflow that continued as new.
     first = entries if after == 0 else await store.history(job.id, limit=1)
     epoch = epoch_of({entry.key: decode(entry) for entry in first[:1]})
-    views = [operation_view(job, entry, epoch, with_result=with_results) for entry in entries[:limit]]
-    return views, entries[limit - 1].number if len(entries) > limit else None
+    views = [operation_view(job, entry, epoch, with_result=with_results) for entry in entries]
+    return views, None if is_last else entries[-1].number
+
+
+async def _page(store: Store, job_id: str, after: int, limit: int) -> tuple[list[HistoryEntry], bool]:
+    """Up to `limit` entries, fewer if they are large, and whether they are the last."""
+    found: list[HistoryEntry] = []
+    size, step = 0, FIRST_STEP
+    while len(found) <= limit and (size <= MAX_PAGE_BYTES or len(found) < 2):
+        asked = min(step, limit + 1 - len(found))
+        some = await store.history(job_id, after=found[-1].number if found else after, limit=asked)
+        found += some
+        size += sum(len(entry.data) for entry in some)
+        if len(some) < asked:
+            return found, True
+        step = max(1, (MAX_PAGE_BYTES - size) * len(found) // max(1, size))  # if the next ones are as large
+    return found[:-1], False  # the last one has only shown that there is more
 
 
 async def workflow_waits(store: Store, job: Job, *, names_children: bool = True) -> list[Cause]:

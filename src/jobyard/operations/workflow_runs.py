@@ -18,10 +18,18 @@ from jobyard.api.schemas.workflows import (
 )
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State, Step
+from jobyard.domain.state import was_quarantined
 from jobyard.domain.workflow_files.definition import StepDefinition, WorkflowDefinition
 from jobyard.domain.workflow_files.nodes import Reference, as_text
 from jobyard.domain.workflow_files.scheduler import RunInfo, RunScheduler
-from jobyard.domain.workflow_files.step_state import PENDING, StepState, StepStatus, skipped
+from jobyard.domain.workflow_files.step_state import (
+    PENDING,
+    StepState,
+    StepStatus,
+    count_finished,
+    interrupted,
+    skipped,
+)
 from jobyard.domain.workflow_files.templates import TextTemplate
 from jobyard.errors import InvalidWorkflow, JobNotFound
 from jobyard.executors.workflow.file_records import FILE_WORKFLOW, FileHistory, FilePayload, load_definition
@@ -88,16 +96,34 @@ def _states(
         # The scheduler calls a step running that may start; it does when a worker says so.
         is_ready = state.status is StepStatus.RUNNING and name not in running
         found[name] = PENDING if is_ready else state
-    if job.state.is_final:
-        reason = "No step failed." if job.state is State.COMPLETED else f"The run is {job.state}."
-        return {name: state if state.status.has_ended else skipped(reason) for name, state in found.items()}
-    return found
+    if not job.state.is_final:
+        return found
+    begun = {step.name for step in job.steps if step.attempt >= job.attempt}
+    if was_quarantined(job.errors):
+        # What was ready had begun: the report that says so may have died with the worker.
+        begun |= {name for name, state in scheduler.states.items() if state.status is StepStatus.RUNNING}
+    return {
+        name: state if state.status.has_ended else _unfinished(job.state, has_begun=name in begun)
+        for name, state in found.items()
+    }
+
+
+# What happened to a run that ended without the end of all its steps.
+_ENDINGS = {State.CANCELLED: "was cancelled", State.TIMEOUT: "timed out"}
+
+
+def _unfinished(state: State, *, has_begun: bool) -> StepState:
+    """The state of a step that had not ended when its run did."""
+    if state is State.COMPLETED:
+        return skipped("No step failed.")
+    what = f"The run {_ENDINGS.get(state, 'failed')}"
+    return interrupted(f"{what} while the step ran.") if has_begun else skipped(f"{what} before the step began.")
 
 
 def run_view(run: FileRun, now: Instant) -> WorkflowRunView:
     job, payload = run.job, run.payload
     end = job.finished_at or now
-    started_at = run.history.started_at
+    started_at = job.started_at
     return WorkflowRunView(
         job_id=job.id,
         workflow_id=payload.workflow_id,
@@ -109,10 +135,11 @@ def run_view(run: FileRun, now: Instant) -> WorkflowRunView:
         priority=job.priority,
         params=payload.params,
         created_at=rfc3339(job.created_at),
+        first_started_at=time_text(run.history.started_at),
         started_at=time_text(started_at),
         finished_at=time_text(job.finished_at),
         elapsed_seconds=None if started_at is None else max(0, end - started_at) / 1000,
-        progress=None if job.progress is None else _progress(job),
+        progress=None if job.progress is None else _progress(run),
         steps=tuple(_step_views(run, now)),
         output=None if job.result is None else msgspec.json.decode(job.result),
         reason=job.reason,
@@ -120,10 +147,19 @@ def run_view(run: FileRun, now: Instant) -> WorkflowRunView:
     )
 
 
-def _progress(job: Job) -> ProgressView:
-    assert job.progress is not None
-    fields = {name: getattr(job.progress, name) for name in ("percent", "message", "data")}
-    fields["at"] = rfc3339(job.progress.at)  # text, as the server sends it
+def _progress(run: FileRun) -> ProgressView:
+    """As the worker reported it last; of a run that has ended, by the states of its steps."""
+    reported = run.job.progress
+    assert reported is not None
+    fields = {name: getattr(reported, name) for name in ("percent", "message", "data")}
+    fields["at"] = rfc3339(reported.at)  # text, as the server sends it
+    if run.job.state.is_final:
+        main = [run.states[step.id].status for step in run.definition.steps]
+        finished = count_finished(main, has_failed=run.job.state is not State.COMPLETED)
+        fields["percent"] = round(100 * finished / len(main), 1)
+        fields["message"] = f"{finished} of {len(main)} steps"
+        if isinstance(reported.data, dict):
+            fields["data"] = reported.data | {"finished": finished, "running": {}}
     return ProgressView(**fields)
 
 
@@ -157,14 +193,18 @@ def _step_views(run: FileRun, now: Instant) -> Iterator[WorkflowStepView]:
 def _times(
     run: FileRun, step: StepDefinition, live: Step | None, state: StepState
 ) -> tuple[Instant | None, Instant | None, int]:
-    """When the step started and ended, and its attempts. The history has the times of the last attempt."""
+    """When the step started and ended, and its attempts.
+
+    Of a step that has ended, by the history alone: a report may come after the end, or be of an earlier attempt.
+    """
     found = run.history.of_step(step)
-    first = live.started_at or None if live is not None else None
     if found is not None:
-        return first or found.started_at, found.finished_at, found.attempts
-    if state.status is StepStatus.RUNNING:
-        return first, None, len(run.history.failures(run.history.key(step))) + 1
-    return None, None, 0
+        return found.started_at, found.finished_at, found.attempts
+    if live is None or state.status not in (StepStatus.RUNNING, StepStatus.INTERRUPTED):
+        return None, None, 0
+    is_over = state.status is StepStatus.INTERRUPTED
+    finished_at = (live.finished_at or run.job.finished_at) if is_over else None
+    return live.started_at or None, finished_at, len(run.history.failures(run.history.key(step))) + 1
 
 
 def _running_details(job: Job) -> Mapping[str, Mapping[str, Any]]:

@@ -51,8 +51,9 @@ class TokenAuthenticator:
                 raise too_many_requests(seconds, "The token exceeded its request rate.")
         return principal
 
-    async def is_valid(self, principal_id: str) -> bool:
-        return await self.tokens.holder(principal_id) is not None
+    async def is_valid(self, principal_id: str, session: str | None = None) -> bool:
+        found = self.tokens.holder(principal_id) if session is None else self.sessions.find(session)
+        return await found is not None
 
     async def _by_cookie(self, request: Request) -> Principal | None:
         session = session_cookie(request)
@@ -97,6 +98,11 @@ def cookie_name(request: Request) -> str:
 
 def session_cookie(request: Request) -> str | None:
     return request.cookies.get(cookie_name(request))
+
+
+def session_of(request: Request) -> str | None:
+    """The cookie of the session that the request belongs to; None for a request with a token."""
+    return session_cookie(request) if raw_header(request, b"authorization") is None else None
 
 
 def is_cross_site(host: bytes, site: bytes, origin: bytes) -> bool:

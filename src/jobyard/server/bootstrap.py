@@ -91,7 +91,7 @@ async def create_admin_token(store: Store, tokens: Tokens, text: str) -> None:
 
 
 async def login_link(access: Access, listener: socket.socket) -> str | None:
-    """The path of a link that logs an admin in, once and soon; None if there is nobody to log in."""
+    """The path of a link that logs an admin in once, within a minute; None where no login is needed."""
     authenticator = access.authenticator
     if not isinstance(authenticator, TokenAuthenticator) or not is_loopback(listener):
         return None

@@ -20,12 +20,11 @@ from jobyard.domain.access import Principal
 from jobyard.domain.ids import new_id
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.live_events.poller import jobs_by_id
-from jobyard.operations.commands import CHANGE_AT_ONCE
 from jobyard.operations.local import LocalOperations
 from jobyard.ports.admin_store import Action, Changed
 from jobyard.ports.store import Store
 from jobyard.server.authorization import can_see, visible_filters
-from jobyard.server.visible_jobs import find_visible
+from jobyard.server.visible_jobs import MAX_STEP, find_visible
 
 log = logging.getLogger("jobyard.http")
 
@@ -34,8 +33,8 @@ KEPT_SECONDS = 86_400.0
 MAX_LISTED = 200
 # An operation whose record was not written for this long has lost its server.
 TAKEOVER_MS = 30_000
-CHECK_SECONDS = 10.0
-STEP = min(200, CHANGE_AT_ONCE)
+CHECK_SECONDS = 10.0  # between two looks for such operations: each reads the whole list
+STEP = MAX_STEP
 # Progress is written at most this often.
 WRITE_SECONDS = 0.5
 

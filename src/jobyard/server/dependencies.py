@@ -19,8 +19,8 @@ from jobyard.live_events.event import LiveEvent, LiveEventType
 from jobyard.live_events.poller import live_event_of
 from jobyard.live_events.publisher import LiveEventPublisher
 from jobyard.observability.metrics import Metrics
-from jobyard.operations.audit import Audit
-from jobyard.operations.chart_log import ChartRange, Gauge
+from jobyard.operations.audit_log import Audit
+from jobyard.operations.chart_log import ChartRange, Gauge, longest_queues
 from jobyard.operations.chart_writer import ChartWriter
 from jobyard.operations.charts import Charts
 from jobyard.operations.health import Health
@@ -29,6 +29,7 @@ from jobyard.operations.local import LocalOperations
 from jobyard.operations.overview import Overview
 from jobyard.operations.sandboxes import Sandboxes
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
+from jobyard.operations.store_watch import StoreWatch
 from jobyard.operations.tokens import Tokens
 from jobyard.operations.workflow_catalog import WorkflowCatalog
 from jobyard.ports.store import Store
@@ -51,8 +52,11 @@ class Authenticator(Protocol):
     async def authenticate(self, request: Request) -> Principal | None:
         """The principal of the request, by its token or session; None if it has no valid one."""
 
-    async def is_valid(self, principal_id: str) -> bool:
-        """Whether the token of this principal is still valid. Streams and long polls check it while they are open."""
+    async def is_valid(self, principal_id: str, session: str | None = None) -> bool:
+        """Whether the token of this principal, or its session if given, is still valid.
+
+        Streams and long polls check it while they are open.
+        """
 
 
 class OpenAccess:
@@ -66,7 +70,7 @@ class OpenAccess:
     async def authenticate(self, request: Request) -> Principal | None:
         return OWNER
 
-    async def is_valid(self, principal_id: str) -> bool:
+    async def is_valid(self, principal_id: str, session: str | None = None) -> bool:
         return True
 
 
@@ -102,6 +106,7 @@ class Dependencies:
         self.open_requests = OpenRequestLimit()
         self.draining = asyncio.Event()  # set when the server stops: streams end, and /readyz fails
         self.health = Health(store, self.draining.is_set)
+        self._store_watch = StoreWatch(self.health)
         self.exporter = MetricsExporter(store, Metrics())
         self.runners: RunnerServices | None = None  # set if GitHub runners are configured
         self.exporter.sources.append(self._runner_gauges)
@@ -113,7 +118,7 @@ class Dependencies:
         self.charts = Charts(store)
         self.overview = Overview(store, self.charts)
         self.broadcaster.read_stats = self.overview.stats
-        self._chart_writer = ChartWriter(store, gauges=self._gauges)
+        self._chart_writer = ChartWriter(store, gauges=self.chart_gauges)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -121,18 +126,20 @@ class Dependencies:
         await self.publisher.start()
         await self._chart_writer.start()
         await self.bulk_operations.start()
+        await self._store_watch.start()
         try:
             yield
         finally:
+            await self._store_watch.stop()
             await self.bulk_operations.stop()
             await self._chart_writer.stop()
             await self.publisher.stop()
 
-    async def _gauges(self, chart_range: ChartRange, interval: Instant) -> dict[str, Gauge] | None:
+    async def chart_gauges(self, chart_range: ChartRange, interval: Instant) -> dict[str, Gauge] | None:
         """The lengths of the queues for the chart history; None if another server has written them."""
         if await self.charts.measured(chart_range, interval):
             return None
-        return {info.name: Gauge(info.waiting, info.running) for info in await self.store.queues()}
+        return longest_queues({info.name: Gauge(info.waiting, info.running) for info in await self.store.queues()})
 
     async def _runner_gauges(self) -> bytes:
         return b"" if self.runners is None else await gauges_text(self.runners.queries)

@@ -79,7 +79,9 @@ class RouteDispatcher:
             if found is None:
                 raise unauthorized(request)
             if not found.may(route.permission):
-                raise HttpError(403, "not_allowed", f"The role {found.role} does not have this permission.")
+                raise HttpError(
+                    403, "not_allowed", f"The role {found.role} does not have the permission {route.permission}."
+                )
             principal = found
             request.scope[AUTHENTICATED] = True
         query: Any = None

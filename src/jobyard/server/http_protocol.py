@@ -54,7 +54,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_connections_per_address: int = 2000
 
 
-class HeldFlow(FlowControl):
+class HoldableFlowControl(FlowControl):
     """Reading stays paused while it is held, although uvicorn resumes it for every request."""
 
     is_held = False
@@ -111,7 +111,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             # A response is written in two pieces; Nagle's algorithm would delay the second by up to 40 ms.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.flow = self._flow = HeldFlow(transport)
+        self.flow = self._flow = HoldableFlowControl(transport)
         self._unread = b""  # received, but not fed to the parser yet
         self._request = 0  # number of the request on this connection
         self._stage = IDLE

@@ -7,22 +7,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobyard.api.schemas.jobs import JobCounts
+from jobyard.api.schemas.jobs import JobCounts, JobFilter
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
-from jobyard.server.authorization import JobPredicate
-from jobyard.server.visible_jobs import find_visible
+from jobyard.server.visible_jobs import JobPredicate, matching_jobs, pages_of
 
-# Counts of queues are exact and shown up to the first cap; other jobs are counted one by one, up to the second.
+# Counts of queues are exact and shown up to the first cap; other jobs are counted one by one, up to the second, and
+# for at most this long.
 QUEUE_CAP, SEARCH_CAP = 100_000, 1000
 SECONDS = 0.6
-PAGE = 250
 
 
-async def counted_by_state(store: Store, filters: Sequence[Filter], is_visible: JobPredicate) -> JobCounts:
+async def counted_by_state(
+    store: Store, requested: JobFilter, filters: Sequence[Filter], is_visible: JobPredicate
+) -> JobCounts:
     states = [state for state in State if not filters or filters[0].states is None or state in filters[0].states]
-    if filters and all(each == Filter(queue=each.queue, states=each.states) for each in filters):
+    # Conditions that `is_visible` checks alone are not in the filters.
+    has_more = requested.error is not None or requested.text is not None or bool(requested.payload)
+    if filters and not has_more and all(each == Filter(queue=each.queue, states=each.states) for each in filters):
         return await _of_queues(store, filters, states, is_visible)
     return await _by_search(store, filters, states, is_visible, SECONDS)
 
@@ -57,16 +60,15 @@ async def _by_search(
     is_complete = True
     for state in states:
         wanted = [msgspec.structs.replace(each, states=(state,)) for each in filters]
-        cursor: str | None = None
         number = 0
-        while wanted and number < SEARCH_CAP:
-            if loop.time() > end:
+        if loop.time() > end:
+            is_complete = False
+            continue
+        async for page in pages_of(store, wanted):
+            number += len(await matching_jobs(page.jobs, is_visible))
+            if page.cursor is not None and loop.time() > end:
                 is_complete = False
-                break
-            page = await find_visible(store, wanted, PAGE, cursor)
-            number += sum(map(is_visible, page.jobs))
-            cursor = page.cursor
-            if cursor is None:
+            if number >= SEARCH_CAP or not is_complete:
                 break
         counts[str(state)] = min(SEARCH_CAP, number)
     return JobCounts(counts=counts, cap=SEARCH_CAP, is_complete=is_complete)

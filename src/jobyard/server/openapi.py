@@ -39,6 +39,7 @@ PROBLEMS = {
     415: "The Content-Type is not application/json.",
     422: "The request is invalid; `errors` points to the invalid fields.",
     429: "Too many requests, or too many waiting jobs; see Retry-After.",
+    502: "GitHub did not answer, or refused the request.",
     503: "The store is not available; see Retry-After.",
 }
 Header = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!#-~]([ -~]*[!#-~])?$")]

@@ -49,6 +49,7 @@ TITLES = {
     429: "Too many requests",
     431: "Request header fields too large",
     500: "Internal server error",
+    502: "Bad gateway",
     503: "Service unavailable",
     504: "Gateway timeout",
 }

@@ -1,4 +1,4 @@
-"""Prometheus metrics: counters of this process, and gauges read from the store."""
+"""The text of the `/metrics` endpoint: reads the store at most once a second, whatever the number of scrapers."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Server:
         shortest_interval_seconds: float = SHORTEST_INTERVAL_SECONDS,
     ) -> None:
         self.dependencies = Dependencies(store, job_factory, access.authenticator, section, shortest_interval_seconds)
-        inner = create_app(self.dependencies, ALL_ROUTES, self.dependencies.lifespan)
+        inner = create_app(self.dependencies, ALL_ROUTES)
         app = SecurityMiddleware(
             inner if middleware is None else middleware(inner),
             LOOPBACK_NAMES if access.is_open else None,
@@ -100,7 +100,9 @@ class Server:
         )
         options = uvicorn_options(limits)
         options |= {"ssl_certfile": section.tls_cert, "ssl_keyfile": section.tls_key}
-        config = uvicorn.Config(app, loop="none", timeout_graceful_shutdown=round(section.shutdown_timeout), **options)
+        config = uvicorn.Config(
+            app, loop="none", lifespan="off", timeout_graceful_shutdown=round(section.shutdown_timeout), **options
+        )
         self._scheme = "http" if section.tls_cert is None else "https"
         self._uvicorn = UvicornServer(config)
         self._lame_duck_seconds = section.lame_duck_seconds
@@ -112,6 +114,10 @@ class Server:
 
     async def run(self, listener: socket.socket) -> None:
         allow_many_connections()
+        async with self.dependencies.lifespan():
+            await self._serve(listener)
+
+    async def _serve(self, listener: socket.socket) -> None:
         serving = asyncio.ensure_future(self._uvicorn.serve([listener]))
         forced = asyncio.ensure_future(self._forced.wait())
         try:

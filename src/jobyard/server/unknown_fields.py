@@ -1,4 +1,4 @@
-"""Messages for unknown fields and query parameters, with the known name that is most similar."""
+"""Messages for unknown fields, query parameters and values, with what is known at their place."""
 
 from __future__ import annotations
 
@@ -29,18 +29,33 @@ def unknown_field(what: str, name: str, shape: Any, path: Sequence[str] = ()) ->
     return f"Unknown {what} {name}." + did_you_mean(field if field in known else name, known)
 
 
+def allowed_values(shape: Any, path: Sequence[str]) -> list[str]:
+    """The values that an enumeration or a Literal at a path allows; empty for other types.
+
+    >>> from typing import Literal
+    >>> allowed_values(list[Literal["asc", "desc"] | None], ["0"])
+    ['asc', 'desc']
+    """
+    found: list[str] = []
+    for choice in _types_at(shape, path):
+        if isinstance(choice, inspect.LiteralType):
+            found += map(str, choice.values)
+        elif isinstance(choice, inspect.EnumType):
+            found += [str(member.value) for member in choice.cls]
+    return found
+
+
 def _names_at(shape: Any, path: Sequence[str]) -> list[str]:
     """The field names of the objects at a path of keys and indexes."""
-    found = [_info(shape)]
+    found = _types_at(shape, path)
+    return [field.encode_name for each in found if isinstance(each, inspect.StructType) for field in each.fields]
+
+
+def _types_at(shape: Any, path: Sequence[str]) -> list[inspect.Type]:
+    found = list(_choices(_info(shape)))
     for part in path:
-        found = [inner for each in found for choice in _choices(each) for inner in _inner(choice, part)]
-    return [
-        field.encode_name
-        for each in found
-        for choice in _choices(each)
-        if isinstance(choice, inspect.StructType)
-        for field in choice.fields
-    ]
+        found = [choice for each in found for inner in _inner(each, part) for choice in _choices(inner)]
+    return found
 
 
 @cache

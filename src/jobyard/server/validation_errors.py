@@ -12,12 +12,14 @@ import msgspec
 from msgspec import UnsetType
 
 from jobyard.api.schemas.problems import FieldError
+from jobyard.domain.type_words import readable
 from jobyard.server.problems import HttpError
-from jobyard.server.unknown_fields import unknown_field
+from jobyard.server.unknown_fields import allowed_values, unknown_field
 
 _PART = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 _FIELD = re.compile(r"(?:unknown|required) field `([^`]+)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_ENUM = "Invalid enum value "
 MAX_DETAIL = 400
 MAX_ERRORS = 20
 Path: TypeAlias = tuple[str, ...]
@@ -50,7 +52,7 @@ def json_pointer(parts: Iterable[str]) -> str:
 
 
 def field_error(error: msgspec.ValidationError, base: Path = (), shape: Any = None, name: str = "field") -> FieldError:
-    """`base` leads to the value that was validated. `shape`: its type, for a suggestion if a field is unknown."""
+    """`base` leads to the value that was validated. `shape`: its type, to name what is allowed there."""
     what, found, path = str(error).rpartition(" - at `$")
     if not found:
         what, path = path, ""
@@ -61,7 +63,9 @@ def field_error(error: msgspec.ValidationError, base: Path = (), shape: Any = No
     unknown = _UNKNOWN.search(what)
     if unknown and shape is not None:
         return FieldError(at, unknown_field(name, unknown[1], shape, path_parts(path)))
-    return FieldError(at, f"{what}.")
+    if what.startswith(_ENUM) and shape is not None and (allowed := allowed_values(shape, path_parts(path))):
+        what = f"Expected one of {', '.join(allowed)}, got {what.removeprefix(_ENUM)}"
+    return FieldError(at, f"{readable(what)}.")
 
 
 def invalid_body(error: msgspec.ValidationError, shape: Any, found: Sequence[FieldError] = ()) -> HttpError:
@@ -73,7 +77,8 @@ def invalid_body(error: msgspec.ValidationError, shape: Any, found: Sequence[Fie
 def invalid_query(error: msgspec.ValidationError, shape: Any) -> HttpError:
     first = field_error(error, shape=shape, name="query parameter")
     name = first.pointer.strip("/").partition("/")[0]  # a repeated parameter has no further parts for the caller
-    return HttpError(422, "bad_input", _sentence("query", first), errors=(FieldError(name, first.detail),))
+    detail = first.detail if first.detail.startswith("Unknown ") else f"Invalid query: {name}: {first.detail}"
+    return HttpError(422, "bad_input", detail, errors=(FieldError(name, first.detail),))
 
 
 def _sentence(where: str, error: FieldError) -> str:
@@ -121,7 +126,7 @@ def _collect_members(
             found.append(FieldError(json_pointer((*path, name)), unknown_field("field", name[:MAX_DETAIL], struct)))
     for name, field in fields.items():
         if field.required and name not in members:
-            found.append(FieldError(json_pointer((*path, name)), f"Object missing required field `{name}`."))
+            found.append(FieldError(json_pointer((*path, name)), f'Missing field "{name}".'))
 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -6,8 +6,9 @@ Filtering the pages of a wider query would leak, through its page tokens, jobs t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import product
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,6 +24,13 @@ from jobyard.server.problems import HttpError
 # Store queries for one page; a token restricted to more queues, groups and kinds must filter by one of them.
 MAX_QUERIES = 20
 FIRST_PAGE = ""
+# Jobs may hold megabytes each: the store is read in small steps, and a page ends early when its jobs are large.
+MAX_PAGE_BYTES = 2 << 20
+FIRST_STEP, MAX_STEP = 10, 50
+ABOUT_BYTES = 800  # of a job without its payload, result, progress and errors
+# Documents of more bytes are searched and redacted in a thread: it would hold up the event loop.
+QUICK_BYTES = 64 << 10
+JobPredicate: TypeAlias = Callable[[Job], bool]
 _decode = msgspec.json.Decoder(list[str | None]).decode
 
 
@@ -60,6 +68,36 @@ async def find_visible(store: Store, filters: Sequence[Filter], limit: int, curs
     read = zip(filters, cursors, pages, strict=True)
     left = await asyncio.gather(*(_next_cursor(store, *each, taken) for each in read))
     return Page(tuple(jobs), None if all(each is None for each in left) else msgspec.json.encode(left).decode())
+
+
+async def pages_of(store: Store, filters: Sequence[Filter], cursor: str | None = None) -> AsyncIterator[Page]:
+    """All pages from the cursor on, in steps that keep each of them small."""
+    step = FIRST_STEP
+    while True:
+        page = await find_visible(store, filters, step, cursor)
+        yield page
+        cursor = page.cursor
+        if cursor is None:
+            return
+        step = fitting_step(len(page.jobs), sum(map(job_bytes, page.jobs)))
+
+
+def fitting_step(jobs: int, size: int, room: int = MAX_PAGE_BYTES, most: int = MAX_STEP) -> int:
+    """How many jobs to read next, if they are as large as these, which have this size together."""
+    return most if size == 0 else max(1, min(most, room * jobs // size))
+
+
+def job_bytes(job: Job) -> int:
+    """About how many bytes a job takes in a list."""
+    values = (job.payload, job.result, None if job.progress is None else job.progress.data)
+    size = sum(memoryview(value).nbytes for value in values if isinstance(value, msgspec.Raw))
+    return size + sum(len(error.message) + len(error.traceback or "") for error in job.errors) + ABOUT_BYTES
+
+
+async def matching_jobs(jobs: Sequence[Job], is_visible: JobPredicate) -> list[Job]:
+    if sum(map(job_bytes, jobs)) <= QUICK_BYTES:
+        return list(filter(is_visible, jobs))
+    return await asyncio.to_thread(lambda: list(filter(is_visible, jobs)))
 
 
 def _age(job: Job) -> tuple[int, int]:

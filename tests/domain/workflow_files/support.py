@@ -13,7 +13,7 @@ from jobyard.domain.workflow_files.expressions import ROOTS
 from jobyard.domain.workflow_files.nodes import (
     AllOf,
     AnyOf,
-    Comparison,
+    Compare,
     Constant,
     Exists,
     Expression,
@@ -96,7 +96,7 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
         st.builds(Not, below)
         | st.builds(AllOf, st.lists(below, min_size=2, max_size=3).map(tuple))
         | st.builds(AnyOf, st.lists(below, min_size=2, max_size=3).map(tuple))
-        | st.builds(Comparison, below, st.sampled_from(Operator), below)
+        | st.builds(Compare, below, st.sampled_from(Operator), below)
     ),
     max_leaves=10,
 )

@@ -1,4 +1,4 @@
-"""Validation of workflow files: every problem at once, each with its place and its cure."""
+"""Validation of workflow files: every problem at once, each with its place and its remedy."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jobyard.domain.workflow_files.nodes import Constant, as_text
 from jobyard.domain.workflow_files.parse import parse_workflow
 from jobyard.domain.workflow_files.problems import MAX_PROBLEMS
 from jobyard.domain.workflow_files.schema import MAX_STEPS
+from jobyard.domain.workflow_files.validation import HandlerParameters
 from jobyard.errors import InvalidWorkflow
 
 KINDS = {"extract_urls", "scan_product", "store", "notify"}
@@ -38,7 +39,7 @@ def with_steps(*steps: Document, **words: Any) -> Document:
 
 
 def test_the_definition_has_what_the_file_says() -> None:
-    found = parsed(SCAN, kinds=KINDS, platforms={"ably"})
+    found = parsed(SCAN, kinds=KINDS, platforms={"ably", "kurly"})
     assert (found.id, found.version, found.timeout_seconds, found.file) == ("scan", 3, 1800.0, "scan.json")
     assert [(param.name, param.required, param.default) for param in found.params] == [
         ("platform", True, None),
@@ -261,3 +262,42 @@ def test_a_chain_of_the_most_steps_is_valid() -> None:
     assert problems({"id": "w", "steps": [*steps, {"id": "s", "kind": "k"}]}) == [
         "/steps: must have at most 2,000 items, not 2,001."
     ]
+
+
+def test_the_input_of_a_step_is_compared_with_the_parameters_of_its_handler() -> None:
+    kinds = {"fetch": HandlerParameters(("url", "limit"), ("url",)), "plain": HandlerParameters(())}
+    document = {
+        "id": "w",
+        "params": {"all": {"type": "object"}},
+        "steps": [
+            {"id": "a", "kind": "fetch", "input": {"ulr": "x", "limit": 1}},
+            {"id": "b", "kind": "fetch"},
+            {"id": "c", "kind": "plain", "input": {"limit": 1}},
+            {"id": "d", "kind": "fetch", "input": "${params.all}"},
+            {"id": "e", "kind": "fetch", "input": {"url": "x"}},
+        ],
+    }
+    assert problems(document, kinds=kinds) == [
+        "/steps/0/input: needs url, a parameter of fetch(url, limit). Add it to the input.",
+        '/steps/0/input/ulr: is not a parameter of fetch(url, limit). Did you mean "url"?',
+        "/steps/1: needs url, a parameter of fetch(url, limit). Add it to the input.",
+        "/steps/2/input/limit: is not a parameter of plain(). Remove it.",
+    ]
+    assert problems(document, kinds=list(kinds)) == []
+
+
+def test_the_values_of_an_enum_lead_to_known_platforms() -> None:
+    def found(platform: str, **words: Any) -> list[str]:
+        param = {"type": "string", "enum": ["ably", "kurli", "zigzag"]}
+        document = {"id": "scan", "platform": platform, "params": {"shop": param, "other": {"type": "string"}}}
+        return problems(document | {"steps": [{"id": "a", "kind": "k"}]}, **words)
+
+    [first, second] = found("${params.shop}", platforms=["ably", "kurly"])
+    assert '/params/shop/enum/1: leads to the platform "kurli", which is unknown.' in first
+    assert first.endswith('Known platforms: ably, kurly. Did you mean "kurly"?')
+    assert '/params/shop/enum/2: leads to the platform "zigzag"' in second
+    known = ["site-ably", "site-kurli", "site-zigzag"]
+    assert found("site-${params.shop}", platforms=known) == []
+    assert len(found("site-${params.shop}", platforms=known[:1])) == 2
+    assert found("${params.shop}") == []  # the platforms are not known here
+    assert found("${params.shop}-${params.other}", platforms=["ably"]) == []

@@ -82,6 +82,9 @@ class PrincipalView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     version: str = ""
     store: str = ""  # its URL, without secrets
     root_path: str = ""
+    environment: str = ""
+    has_runners: bool = False
+    secret_names: str = ""  # a regular expression: how names of fields end whose values are hidden
 
 
 def token_view(info: TokenInfo) -> TokenView:

@@ -100,6 +100,7 @@ class StatsView(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     failed: int
     failed_last_hour: int
+    finished_last_hour: int
     oldest_waiting: OldestWaiting | None
     wait_p50_seconds: float | None
     wait_p95_seconds: float | None
@@ -112,6 +113,8 @@ class StatsView(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewView(StatsView, frozen=True, kw_only=True):
     queues: tuple[QueueRow, ...]
     queues_left_out: int
+    workflows: int = 0
+    runners: int | None = None
 
 
 class LineGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,8 @@ class TestRequest(RequestSchema, frozen=True, kw_only=True):
 class CheckerRequest(RequestSchema, frozen=True, kw_only=True):
     """A program that decides whether an output is accepted.
 
-    Its arguments are the names of three files: input, output and expected output. Exit code 0 accepts, 1 rejects.
+    Its arguments are the names of three files: input, output and expected output. Exit code 0 accepts, 1 and 2
+    reject, 7 gives the part of the points in its first line, `points 0.5`.
     """
 
     language: Name
@@ -105,9 +106,9 @@ class ExecuteRequest(ProgramRequest, frozen=True, kw_only=True):
     input: str = ""  # standard input
     input_base64: bytes | None = None  # standard input as bytes
     expected_output: str | None = None  # the verdict is then ACCEPTED or WRONG_ANSWER instead of OK
-    tests: tuple[TestRequest, ...] = ()  # test cases, instead of input and expected_output
+    tests: Annotated[tuple[TestRequest, ...], Meta(min_length=1)] = ()  # cases, instead of input and expected_output
     comparison: Comparison = Comparison.LINES
-    tolerance: float = 1e-6  # with the comparison numbers: absolute or relative
+    tolerance: float | None = None  # with the comparison numbers only: absolute or relative; None: 0.000001
     checker: CheckerRequest | None = None
     stop_at_first_failure: bool = False
     interactive: bool = False  # POST /jobs/{job_id}/input adds to standard input while it runs
@@ -163,7 +164,7 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
     content_base64: str | UnsetType = UNSET
 
 
-class Verdict(enum.StrEnum):
+class JudgeVerdict(enum.StrEnum):
     """How a run ended, and what a judge says about its output."""
 
     OK = "OK"
@@ -202,7 +203,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int  # 128 + signal, if a signal ended it
     execution_time_ms: float
     signal: int | None
-    verdict: Verdict
+    verdict: JudgeVerdict
     cpu_time_ms: float | None
     memory_peak_bytes: int | None
     memory_source: str
@@ -230,7 +231,7 @@ class BatchView(msgspec.Struct, frozen=True):
 class TestSetView(msgspec.Struct, frozen=True, kw_only=True):
     """A set of test cases; a case that was not run has only index, name, verdict and points."""
 
-    verdict: Verdict  # ACCEPTED, or that of the first case that failed
+    verdict: JudgeVerdict  # ACCEPTED, or that of the first case that failed
     passed: int
     points: int | float
     max_points: int | float
@@ -263,6 +264,8 @@ class LanguageView(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier  # the strongest isolation that a live worker offers for it
     extensions: tuple[str, ...] = ()  # of source files
     compile_options: tuple[str, ...] = ()  # that requests may pass; a final * stands for letters, digits and _=.+-
+    max_compile_seconds: float | None = None  # the most that a request may set; null: it has no compiler
+    max_compile_memory_mb: int | None = None
     example: str = ""  # a program that prints a greeting
 
 

@@ -13,6 +13,8 @@ EXECUTE_FIELDS = {
     "expected_output": "The output that is accepted; null accepts any.",
     "extensions": "File name extensions of the language.",
     "interactive": "Whether standard input stays open for `POST /jobs/{job_id}/input`.",
+    "max_compile_memory_mb": "The most memory that a request may allow the compiler, in MB.",
+    "max_compile_seconds": "The longest time that a request may allow the compiler.",
     "merge_stderr": "Whether standard error is written into stdout, in order.",
     "CompileRequest.options": "Compiler options, of those that the language allows.",
     "points": "Points of the test case if it is accepted.",

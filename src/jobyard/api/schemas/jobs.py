@@ -189,6 +189,7 @@ class JobSummary(Readable, frozen=True, kw_only=True):
     worker: str | None
     external_id: str | None
     waiting_for: str | None  # the signal that it is parked on
+    is_workflow: bool = False  # a workflow function or file: `jobyard workflows show` has its history
     cancel_requested: str | None
     progress: ProgressView | None
     result: Any
@@ -202,6 +203,9 @@ class JobView(JobSummary, frozen=True, kw_only=True):
     log: tuple[LogLineView, ...] = ()
     steps: tuple[StepView, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
+
+    def __repr__(self) -> str:
+        return "Job" + super().__repr__().removeprefix("JobView")  # as programs import it
 
 
 class JobPage(Readable, frozen=True, kw_only=True):
@@ -324,6 +328,7 @@ class KindView(Readable, frozen=True, kw_only=True):
     parameters: tuple[str, ...]
     max_attempts: int
     timeout_seconds: float | None
+    is_workflow: bool = False
 
 
 class KindList(Readable, frozen=True, kw_only=True):

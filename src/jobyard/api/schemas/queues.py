@@ -107,6 +107,7 @@ class WorkerJob(Readable, frozen=True, kw_only=True):
     group: str | None
     started_at: AwareDatetime | None
     percent: float | None
+    is_handed_off: bool = False  # runs outside of the worker and takes none of its slots
 
 
 class WorkerView(Readable, frozen=True, kw_only=True):

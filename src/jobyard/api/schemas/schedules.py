@@ -138,6 +138,8 @@ class NextTicksResponse(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str
     in_words: str
     items: tuple[Timestamp, ...]
+    valid: bool = True
+    message: str | UnsetType = UNSET
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +179,12 @@ def next_ticks_response(expression: str, timezone: str, instants: Iterable[Insta
     words = cron(expression, timezone).in_words()
     found = tuple(rfc3339(each) for each in instants)
     return NextTicksResponse(expression=expression, timezone=timezone, in_words=words, items=found)
+
+
+def invalid_expression(expression: str, timezone: str, message: str) -> NextTicksResponse:
+    return NextTicksResponse(
+        expression=expression, timezone=timezone, in_words="", items=(), valid=False, message=message
+    )
 
 
 def _time(instant: Instant | None) -> str | None:

@@ -103,6 +103,7 @@ class WorkflowRunView(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     params: dict[str, Any]
     created_at: Timestamp
+    first_started_at: Timestamp | None = None
     started_at: Timestamp | None
     finished_at: Timestamp | None
     elapsed_seconds: float | None

@@ -1,1 +1,1 @@
-"""Completion webhooks: a job beside each program that asks for one, which delivers its result."""
+"""Completion webhooks: a second job, for each program that requests one, delivers the result."""

@@ -76,11 +76,25 @@ def is_public(address: str) -> bool:
 def check_url(url: str, *, allow_private: bool) -> Target:
     """Reject what can be rejected without looking up a name. Raises ForbiddenAddress."""
     target = parse(url)
-    is_literal = ":" in target.host or target.host.replace(".", "").isdigit()
-    is_local = target.host == "localhost" or target.host.endswith(".localhost")
-    if not allow_private and (is_local or (is_literal and not is_public(target.host))):
+    host = target.host.rstrip(".")
+    literal = host if ":" in host else _as_ipv4(host)
+    is_local = host == "localhost" or host.endswith(".localhost")
+    if not allow_private and (is_local or (literal is not None and not is_public(literal))):
         raise ForbiddenAddress(_private(target.host))
     return target
+
+
+def _as_ipv4(host: str) -> str | None:
+    """The address, if the host is one in any of the forms that resolvers understand: hexadecimal, octal, one number.
+
+    >>> _as_ipv4("0x7f.1"), _as_ipv4("2130706433"), _as_ipv4("0300.0250.1"), _as_ipv4("example.com")
+    ('127.0.0.1', '127.0.0.1', '192.168.0.1', None)
+    """
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        # Digits that are no address, such as 1.2.3.4.5: a resolver may still understand them.
+        return host if host.replace(".", "").isdigit() else None
 
 
 async def resolve(target: Target, *, allow_private: bool) -> list[str]:

@@ -20,7 +20,7 @@ class DeliveryFailed(Exception):
 async def post(target: Target, headers: dict[str, str], body: bytes, *, allow_private: bool = False) -> int:
     """Send the body and return the status of the response. Raises ForbiddenAddress, DeliveryFailed.
 
-    A redirect is an answer like any other: following it would lead to an address that nobody checked.
+    A redirect is an answer like any other: following it would lead to an address that was not checked.
     """
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -19,7 +19,7 @@ from jobyard.server.authorization import can_see, is_restricted, visible_filters
 from jobyard.server.pagination import decode_page_token, encode_page_token, invalid_page_token, list_name
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
-from jobyard.server.visible_jobs import find_visible
+from jobyard.server.visible_jobs import FIRST_STEP, find_visible, fitting_step, job_bytes, matching_jobs
 
 ROUTES = Routes("jobs")
 # A call stops after this long and returns a page token; otherwise clients and proxies time out.
@@ -82,13 +82,15 @@ async def by_filter(
     cursor = decode_page_token(request.page_token, of_list)
     end = asyncio.get_running_loop().time() + BULK_SECONDS
     changed = unchanged = looked_at = 0
+    step = FIRST_STEP
     while True:
-        size = min(CHANGE_AT_ONCE, request.limit - looked_at)
-        page = await find_visible(context.dependencies.store, filters, size, cursor)
-        done = await apply(context, request, [job.id for job in page.jobs if is_visible(job)])
+        step = min(step, request.limit - looked_at)
+        page = await find_visible(context.dependencies.store, filters, step, cursor)
+        done = await apply(context, request, [job.id for job in await matching_jobs(page.jobs, is_visible)])
         changed, unchanged = changed + len(done.changed), unchanged + len(done.unchanged)
         looked_at += len(page.jobs)
-        cursor = page.cursor
+        cursor, size = page.cursor, sum(map(job_bytes, page.jobs))
+        step = fitting_step(len(page.jobs), size, most=CHANGE_AT_ONCE)
         if cursor is None or looked_at >= request.limit or asyncio.get_running_loop().time() > end:
             return BulkResponse(
                 changed=changed, unchanged=unchanged, next_page_token=encode_page_token(cursor, of_list)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -14,15 +15,16 @@ from jobyard.api.schemas.events import SNAPSHOT, CloudEvent, EventsSnapshot, Job
 from jobyard.api.schemas.jobs import JobFilter, Name, RequestSchema
 from jobyard.domain.access import Permission
 from jobyard.domain.job import Job
-from jobyard.server.authorization import visible_filters, visible_job
-from jobyard.server.dependencies import Dependencies
+from jobyard.server.auth import session_of
+from jobyard.server.authorization import shown_job, visible_filters, visible_job
 from jobyard.server.http_protocol import ABORT
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.routes.jobs import visible_jobs
-from jobyard.server.streaming.encoding import PING, RETRY, message
+from jobyard.server.streaming.encoding import ACCESS_ENDED, PING, RETRY, VISIBLE_PING, message
 from jobyard.server.streaming.subscriber import Subscriber, Subscription
 
 ROUTES = Routes("events")
+# Proxies close connections that are silent for longer, often after 30 s or 60 s.
 PING_SECONDS = 15.0
 # A client that reads nothing for this long is disconnected; otherwise its buffer and connection leak.
 SEND_SECONDS = 30.0
@@ -44,6 +46,8 @@ EventType: TypeAlias = Literal[
 
 class JobEventsQuery(RequestSchema, frozen=True, kw_only=True):
     type: tuple[EventType, ...] = ()
+    # Interval of pings that scripts in browsers can see, so that they notice a silent server.
+    ping_seconds: Annotated[float, msgspec.Meta(ge=1, le=60)] | None = None
 
 
 class EventsQuery(JobEventsQuery, frozen=True, kw_only=True):
@@ -78,6 +82,7 @@ async def all_events(context: RequestContext) -> Response:
         groups=frozenset(principal.groups),
         kinds=frozenset(principal.kinds),
         own_tag=owner_tag(principal) if principal.sees_own_jobs_only else None,
+        hides_secrets=not principal.may(Permission.REVEAL),
     )
     wanted = JobFilter(queue=query.queue, group=query.group, kind=query.kind)
     filters, is_visible = visible_filters(principal, wanted)
@@ -87,10 +92,10 @@ async def all_events(context: RequestContext) -> Response:
         newest, _ = await visible_jobs(context, filters, is_visible, NEWEST, None)
         return EventsSnapshot(
             queues=tuple(queue_view(info) for info in queues if subscription.wants_queue(info.name)),
-            jobs=tuple(map(job_summary, newest)),
+            jobs=tuple([job_summary(await shown_job(principal, job)) for job in newest]),
         )
 
-    return await EventStream(context.dependencies, subscription, principal.id, snapshot).opened()
+    return await EventStream(context, subscription, snapshot).opened()
 
 
 @ROUTES.add(
@@ -113,10 +118,14 @@ async def stream_job(context: RequestContext) -> Response:
     async def snapshot() -> Any:
         job = await visible_job(context)
         stream.watch(job)
-        return JobSnapshot(job_view(job))
+        return JobSnapshot(job_view(await shown_job(context.principal, job)))
 
-    subscription = Subscription(job_id=context.path["id"], types=frozenset(context.query.type))
-    stream = EventStream(context.dependencies, subscription, context.principal.id, snapshot)
+    subscription = Subscription(
+        job_id=context.path["id"],
+        types=frozenset(context.query.type),
+        hides_secrets=not context.principal.may(Permission.REVEAL),
+    )
+    stream = EventStream(context, subscription, snapshot)
     return await stream.opened()
 
 
@@ -130,15 +139,18 @@ class EventStream(Response):
 
     def __init__(
         self,
-        dependencies: Dependencies,
+        context: RequestContext,
         subscription: Subscription,
-        principal_id: str,
         snapshot: Callable[[], Awaitable[Any]],
     ) -> None:
         super().__init__()
-        self._dependencies = dependencies
+        self._dependencies = context.dependencies
         self._snapshot = snapshot
-        self._subscriber = Subscriber(subscription, principal_id, self._disconnect)
+        session = session_of(context.request)
+        self._subscriber = Subscriber(subscription, context.principal.id, self._disconnect, session)
+        ping_seconds: float | None = context.query.ping_seconds
+        self._ping_seconds = ping_seconds or PING_SECONDS
+        self._sees_pings = ping_seconds is not None
         self._watched: str | None = None
         self._first = b""
         self._is_open = False
@@ -181,15 +193,17 @@ class EventStream(Response):
     async def _send_events(self, send: Send) -> None:
         chunk: bytes | None = self._first
         self._first = b""
+        ping = VISIBLE_PING if self._sees_pings else PING
         while chunk is not None:
             try:
                 async with asyncio.timeout(SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": chunk or PING, "more_body": True})
+                    await send({"type": "http.response.body", "body": chunk or ping, "more_body": True})
             except TimeoutError:
                 self._subscriber.drop()
-            chunk = await self._subscriber.next(PING_SECONDS)
+            chunk = await self._subscriber.next(self._ping_seconds)
         if not self._subscriber.was_dropped:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            last = ACCESS_ENDED if self._sees_pings and not self._subscriber.has_access else b""
+            await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _end_on_disconnect(self, receive: Receive) -> None:
         await until_disconnected(receive)

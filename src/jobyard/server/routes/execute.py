@@ -146,6 +146,8 @@ async def list_languages(context: RequestContext) -> schemas.LanguageList:
             tier=tier,
             extensions=language.extensions,
             compile_options=language.compile_options,
+            max_compile_seconds=language.max_compile_seconds,
+            max_compile_memory_mb=language.max_compile_memory_mb,
             example=language.example,
         )
         for name, (language, tier) in best_languages(known).items()

@@ -16,14 +16,17 @@ from jobyard.api.schemas.jobs import (
     SignalResponse,
 )
 from jobyard.domain.access import Permission, Principal
-from jobyard.domain.ids import new_id
 from jobyard.domain.job import Job, NewJob
+from jobyard.domain.job_options import CheckedOptions
 from jobyard.domain.tags import is_reserved
+from jobyard.errors import BadInput
 from jobyard.executors.python.payload import to_json
 from jobyard.executors.sandbox.program import KIND as PROGRAM
+from jobyard.operations.job_factory import JobFactory
 from jobyard.ports.admin_store import Action
 from jobyard.server.authorization import require_job, require_kind, visible_job
 from jobyard.server.dispatch import RawJsonResponse
+from jobyard.server.parsing import with_pointers
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
@@ -91,7 +94,7 @@ async def clone_job(context: RequestContext) -> Response:
     if job.kind == PROGRAM or job.is_workflow or job.parent_id is not None:
         detail = f"Cannot clone job {job.id}: programs, workflows and child jobs have routes of their own."
         raise HttpError(409, "not_possible", detail)
-    new = cloned(job, request, context.principal)
+    new = cloned(context.dependencies.job_factory, job, request, context.principal)
     if not context.principal.reaches(new.queue, new.group, new.kind):
         raise HttpError(403, "out_of_scope", "The queue or the group is out of the scope of the token.")
     [inserted] = await context.dependencies.store.insert([new])
@@ -101,21 +104,22 @@ async def clone_job(context: RequestContext) -> Response:
     return RawJsonResponse(msgspec.json.encode(accepted), 202, (b"location", f"/v1/jobs/{inserted.id}".encode()))
 
 
-def cloned(job: Job, request: CloneRequest, principal: Principal) -> NewJob:
-    payload = bytes(job.payload) if request.payload is None else msgspec.json.encode(request.payload)
-    return NewJob(
-        id=new_id(),
-        kind=job.kind,
+def cloned(factory: JobFactory, job: Job, request: CloneRequest, principal: Principal) -> NewJob:
+    options = CheckedOptions(
         queue=job.queue if request.queue is None else request.queue,
         group=job.group if request.group is None else request.group,
         priority=job.priority if request.priority is None else request.priority,
-        payload=payload,
         max_attempts=job.max_attempts,
         timeout_seconds=job.timeout_seconds,
         backoff=job.backoff,
         delay_seconds=request.delay_seconds or 0.0,
         tags=(*(tag for tag in job.tags if not is_reserved(tag)), owner_tag(principal)),
     )
+    payload = msgspec.json.decode(job.payload) if request.payload is None else request.payload
+    try:
+        return factory.new_job_with(job.kind, payload, options)
+    except BadInput as error:
+        raise with_pointers(error) from None
 
 
 @ROUTES.add("DELETE", "/v1/jobs/{id}", Permission.OPERATE, status=204)

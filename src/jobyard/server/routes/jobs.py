@@ -14,25 +14,30 @@ from jobyard.api.convert import explanation_view, job_summary, job_view
 from jobyard.api.schemas.jobs import MAX_WAIT_SECONDS, ExplanationView, JobCounts, JobFilter, JobPage, JobView, Name
 from jobyard.domain.access import Permission
 from jobyard.domain.job import Job, State
+from jobyard.domain.redaction import redacted
 from jobyard.operations.explanations import explain_position
 from jobyard.ports.admin_store import Filter
-from jobyard.server.authorization import JobPredicate, require_job, visible_filters, visible_job
+from jobyard.server.authorization import require_job, shown_job, visible_filters, visible_job
 from jobyard.server.job_counts import counted_by_state
 from jobyard.server.pagination import PageSize, PageToken, decode_page_token, list_name, page_response
 from jobyard.server.parsing import invalid_parameter
 from jobyard.server.problems import invalid_token
 from jobyard.server.route import RequestContext, Routes
-from jobyard.server.visible_jobs import find_visible
+from jobyard.server.visible_jobs import (
+    FIRST_STEP,
+    MAX_PAGE_BYTES,
+    JobPredicate,
+    find_visible,
+    fitting_step,
+    job_bytes,
+    matching_jobs,
+)
 
 ROUTES = Routes("jobs")
 # Store pages read for one response when most jobs are filtered out; the response may then be short.
 MAX_PAGES = 10
-# Jobs may hold megabytes each: a page ends early when its jobs are large, and the store is read in small steps.
-MAX_PAGE_BYTES = 2 << 20
-FIRST_STEP, MAX_STEP = 10, 50
 # A search that finds little returns after this long with a page token; the caller decides whether to continue.
 SEARCH_SECONDS = 0.3
-ABOUT_BYTES = 800  # of a job without its payload, result, progress and errors
 MAX_IDS = 100
 _encode = msgspec.json.Encoder().encode
 
@@ -59,7 +64,8 @@ async def job_page(context: RequestContext, states: tuple[State, ...] = ()) -> R
     filters, is_visible = visible_filters(context.principal, query, states, query.id or None, mine=query.mine)
     after = decode_page_token(query.page_token, list_name(context))
     jobs, cursor = await visible_jobs(context, filters, is_visible, query.page_size, after)
-    return page_response(context, JobPage, map(job_summary, jobs), cursor)
+    shown = [job_summary(await shown_job(context.principal, job)) for job in jobs]
+    return page_response(context, JobPage, shown, cursor)
 
 
 async def visible_jobs(
@@ -79,20 +85,13 @@ async def visible_jobs(
         if bytes_found > MAX_PAGE_BYTES and step > 1:
             step, bytes_found = 1, 0
             continue
-        found += [job for job in page.jobs if is_visible(job)]
+        found += await matching_jobs(page.jobs, is_visible)
         read, cursor = read + step, page.cursor
         room = MAX_PAGE_BYTES - bytes_found
         if cursor is None or len(found) >= size or room <= 0 or asyncio.get_running_loop().time() > end:
             break
-        step = max(1, min(MAX_STEP, room * read // max(1, bytes_found)))
+        step = fitting_step(read, bytes_found, room)
     return found, cursor
-
-
-def job_bytes(job: Job) -> int:
-    """About how many bytes a job takes in a list."""
-    values = (job.payload, job.result, None if job.progress is None else job.progress.data)
-    size = sum(memoryview(value).nbytes for value in values if isinstance(value, msgspec.Raw))
-    return size + sum(len(error.message) + len(error.traceback or "") for error in job.errors) + ABOUT_BYTES
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,7 +107,7 @@ async def count_jobs(context: RequestContext) -> JobCounts:
     """Count the jobs of each state that match, up to a cap; slow searches end early and say so."""
     query: CountQuery = context.query
     filters, is_visible = visible_filters(context.principal, query, mine=query.mine)
-    return await counted_by_state(context.dependencies.store, filters, is_visible)
+    return await counted_by_state(context.dependencies.store, query, filters, is_visible)
 
 
 @ROUTES.add("GET", "/v1/jobs/{id}", Permission.READ, query=WaitQuery, response=JobView)
@@ -118,7 +117,7 @@ async def get_job(context: RequestContext) -> Response:
     if context.query.wait and not job.state.is_final:
         job = await wait_for_end(context, job.id) or await visible_job(context)
     headers = {} if job.state.is_final else {"Retry-After": "1"}
-    return Response(_encode(job_view(job)), 200, headers, "application/json")
+    return Response(_encode(job_view(await shown_job(context.principal, job))), 200, headers, "application/json")
 
 
 async def wait_for_end(context: RequestContext, job_id: str) -> Job | None:
@@ -149,4 +148,8 @@ async def explain_job(context: RequestContext) -> ExplanationView:
         # A submitter must not see the jobs of others.
         position = msgspec.structs.replace(position, running_ids=())
     names_others = not principal.sees_own_jobs_only and not principal.has_scope
-    return explanation_view(await explain_position(store, position, names_others=names_others))
+    view = explanation_view(await explain_position(store, position, names_others=names_others))
+    if principal.may(Permission.REVEAL):
+        return view
+    shown: ExplanationView = redacted(view)
+    return shown

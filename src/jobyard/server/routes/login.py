@@ -194,6 +194,7 @@ async def logout(context: RequestContext) -> Response:
         raise HttpError(403, "csrf", detail)
     principal = await authenticator.sessions.find(session)
     await authenticator.sessions.close(session)
+    context.dependencies.broadcaster.end_session(session)
     if principal is not None:
         await context.dependencies.operations.as_principal(principal).record("session.close")
     response.delete_cookie(cookie_name(request), "/", secure=request.url.scheme == "https", httponly=True)

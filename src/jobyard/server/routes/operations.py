@@ -8,6 +8,7 @@ from starlette.responses import Response
 from jobyard.api.schemas.jobs import BulkRequest
 from jobyard.api.schemas.operations import BulkOperationList, BulkOperationView, OperationRequest
 from jobyard.domain.access import Permission
+from jobyard.domain.redaction import HIDDEN, secret_conditions
 from jobyard.server.authorization import visible_filters
 from jobyard.server.bulk_operations import OperationRecord, is_operation_id
 from jobyard.server.dispatch import RawJsonResponse
@@ -35,6 +36,17 @@ async def visible_operation(context: RequestContext) -> OperationRecord:
     return record
 
 
+def shown(context: RequestContext, record: OperationRecord) -> BulkOperationView:
+    """The operation without the secrets that its filter may name, if the principal may not reveal them."""
+    view = record.view()
+    if view.filter is None or context.principal.may(Permission.REVEAL):
+        return view
+    text, secret = view.filter.text, secret_conditions(view.filter.payload)
+    payload = tuple(f"{each.partition(':')[0]}:{HIDDEN}" if each in secret else each for each in view.filter.payload)
+    shown_filter = msgspec.structs.replace(view.filter, text=None if text is None else HIDDEN, payload=payload)
+    return msgspec.structs.replace(view, filter=shown_filter)
+
+
 @ROUTES.add(
     "POST",
     "/v1/operations",
@@ -52,7 +64,7 @@ async def start_operation(context: RequestContext) -> Response:
     else:
         assert request.filter is not None
         filters, is_visible = visible_filters(context.principal, request.filter)
-        counts = await counted_by_state(context.dependencies.store, filters, is_visible)
+        counts = await counted_by_state(context.dependencies.store, request.filter, filters, is_visible)
         matching = sum(counts.counts.values())
         is_capped = not counts.is_complete or any(number >= counts.cap for number in counts.counts.values())
     record = await context.dependencies.bulk_operations.begin(
@@ -72,13 +84,13 @@ async def start_operation(context: RequestContext) -> Response:
 async def list_operations(context: RequestContext) -> BulkOperationList:
     """List the operations of the last day, newest first."""
     found = await context.dependencies.bulk_operations.newest()
-    return BulkOperationList(tuple(record.view() for record in found if can_see_operation(context, record)))
+    return BulkOperationList(tuple(shown(context, record) for record in found if can_see_operation(context, record)))
 
 
 @ROUTES.add("GET", "/v1/operations/{operation_id}", Permission.WATCH, response=BulkOperationView)
 async def get_operation(context: RequestContext) -> BulkOperationView:
     """Get an operation with its progress."""
-    return (await visible_operation(context)).view()
+    return shown(context, await visible_operation(context))
 
 
 @ROUTES.add("POST", "/v1/operations/{operation_id}/cancel", Permission.OPERATE, response=BulkOperationView)

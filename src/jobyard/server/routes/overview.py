@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from jobyard.api.schemas.charts import ChartView, LineView, OverviewView, Range
 from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.domain.access import Permission
+from jobyard.github.tickets import QUEUE as RUNNER_QUEUE
 from jobyard.operations.chart_log import ChartRange
 from jobyard.operations.group_line import line_view
+from jobyard.operations.workflow_catalog import may_run
 from jobyard.server.authorization import visible_queue
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
@@ -38,7 +41,14 @@ def require_whole_queues(context: RequestContext) -> tuple[str, ...]:
 @ROUTES.add("GET", "/v1/overview", Permission.WATCH, response=OverviewView)
 async def get_overview(context: RequestContext) -> OverviewView:
     """Get the state of the platform in one response: numbers, queues, and what needs attention."""
-    return await context.dependencies.overview.view(require_whole_queues(context))
+    dependencies, own = context.dependencies, require_whole_queues(context)
+    view = await dependencies.overview.view(own)
+    sees_runners = dependencies.runners is not None and (not own or RUNNER_QUEUE in own)
+    return msgspec.structs.replace(
+        view,
+        workflows=len(dependencies.workflows.definitions) if may_run(context.principal) else 0,
+        runners=await dependencies.overview.running(RUNNER_QUEUE) if sees_runners else None,
+    )
 
 
 @ROUTES.add("GET", "/v1/charts", Permission.WATCH, query=ChartQuery, response=ChartView)

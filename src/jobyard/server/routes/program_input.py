@@ -33,7 +33,7 @@ async def add_input(context: RequestContext) -> schemas.InputView:
     """Add to the standard input of an interactive program; the field end closes it."""
     body: schemas.InputRequest = context.body
     if body.text and body.base64 is not None:
-        raise invalid_body([FieldError("/base64", "Give text or base64, not both.")])
+        raise invalid_body([FieldError("/base64", "Pass text or base64, not both.")])
     data = body.text.encode() if body.base64 is None else body.base64
     return await append(context, await interactive_program(context), data, end=body.end)
 

@@ -9,8 +9,8 @@ import msgspec
 from jobyard.api.schemas import execute as schemas
 from jobyard.api.schemas.problems import FieldError
 from jobyard.errors import did_you_mean
-from jobyard.executors.sandbox.bounds import BoundsViolation, names, violations
-from jobyard.executors.sandbox.program import Checker, Program, TestCase
+from jobyard.executors.sandbox.bounds import MINIMUMS, BoundsViolation, names, violations
+from jobyard.executors.sandbox.program import Checker, Comparison, Program, TestCase
 from jobyard.operations.sandboxes import best_languages, why_unavailable
 from jobyard.operations.webhooks.address import ForbiddenAddress, check_url
 from jobyard.operations.webhooks.signature import BadSecret, key_of
@@ -28,14 +28,16 @@ def single_program(body: schemas.ExecuteRequest) -> Program:
     if body.tests:
         given = [name for name in ("input", "input_base64", "expected_output") if getattr(body, name)]
         if given:
-            raise invalid_body([FieldError(f"/{given[0]}", "Give tests or this, not both.")])
+            raise invalid_body([FieldError(f"/{given[0]}", "Pass tests or this, not both.")])
+    if body.tolerance is not None and body.comparison is not Comparison.NUMBERS:
+        raise invalid_body([FieldError("/tolerance", 'Only allowed with "comparison": "numbers".')])
     program = program_of(body, (standard_input(body, ""),))
     return msgspec.structs.replace(
         program,
         tests=tuple(case_of(case, program.limits, number) for number, case in enumerate(body.tests)),
         expected=None if body.expected_output is None else body.expected_output.encode(),
         comparison=body.comparison,
-        tolerance=body.tolerance,
+        tolerance=program.tolerance if body.tolerance is None else body.tolerance,
         checker=None if body.checker is None else checker_of(body.checker),
         stop_at_first_failure=body.stop_at_first_failure,
         interactive=body.interactive,
@@ -46,7 +48,7 @@ def program_of(body: schemas.ProgramRequest, inputs: tuple[bytes, ...], *, is_ba
     both = [number for number, file in enumerate(body.files) if file.content and file.content_base64 is not None]
     if both:
         at = f"/files/{both[0]}/content_base64"
-        raise invalid_body([FieldError(at, "Give content or content_base64, not both.")])
+        raise invalid_body([FieldError(at, "Pass content or content_base64, not both.")])
     given = body.compile
     return Program(
         language=body.language,
@@ -66,7 +68,7 @@ def program_of(body: schemas.ProgramRequest, inputs: tuple[bytes, ...], *, is_ba
 
 def standard_input(body: schemas.ExecuteRequest | schemas.TestRequest, at: str) -> bytes:
     if body.input and body.input_base64 is not None:
-        raise invalid_body([FieldError(f"{at}/input_base64", "Give input or input_base64, not both.")])
+        raise invalid_body([FieldError(f"{at}/input_base64", "Pass input or input_base64, not both.")])
     return body.input.encode() if body.input_base64 is None else body.input_base64
 
 
@@ -161,6 +163,13 @@ def language_errors(program: Program, language: Language, tier: Tier) -> list[Fi
             words = " ".join(language.compile_options)
             allowed = f"Allowed for {language.name}: {words}" if words else f"{language.name} has no compiler options"
             found.append(FieldError(f"/compile/options/{number}", f"{option!r} is not allowed. {allowed}."))
+    given = program.compile_limits
+    for name, value, low, most in (
+        ("time_seconds", given.time_seconds, MINIMUMS["time_seconds"], language.max_compile_seconds),
+        ("memory_mb", given.memory_mb, MINIMUMS["memory_mb"], language.max_compile_memory_mb),
+    ):
+        if value is not None and most is not None and not low <= value <= most:
+            found.append(FieldError(f"/compile/{name}", f"Must be a number from {low:g} to {most:g}."))
     return found
 
 

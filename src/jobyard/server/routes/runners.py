@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from jobyard.api.schemas.runners import (
 from jobyard.domain.access import Permission, Principal
 from jobyard.domain.runners.runner import RunnerState
 from jobyard.errors import BadInput
-from jobyard.github.errors import GitHubError
+from jobyard.github.errors import GitHubError, GitHubRateLimited, GitHubUnavailable
 from jobyard.github.queries import Viewer
 from jobyard.github.requeue import requeue
 from jobyard.github.services import RunnerServices
@@ -40,7 +41,7 @@ MAX_JOB_ID_DIGITS = 18
 
 class RunnerJobQuery(RequestSchema, frozen=True, kw_only=True):
     org: Name | None = None
-    state: Literal["waiting", "queued", "in_progress", "unserved"] | None = None
+    state: Literal["held_back", "queued", "in_progress", "unserved"] | None = None
     profile: Name | None = None
     page_size: PageSize = 50
     page_token: PageToken | None = None
@@ -85,7 +86,7 @@ async def get_runner_job(context: RequestContext) -> RunnerJobDetails:
     Permission.OPERATE,
     body=RequeueRequest,
     response=RunnerJobDetails,
-    problems=(404, 409),
+    problems=(404, 409, 502),
 )
 async def requeue_runner_job(context: RequestContext) -> RunnerJobDetails:
     """Enter a job again that GitHub still has queued."""
@@ -93,11 +94,16 @@ async def requeue_runner_job(context: RequestContext) -> RunnerJobDetails:
     org = request.repo.partition("/")[0]
     if not viewer_of(context.principal).sees(org):
         raise HttpError(404, "not_found", f"Organization {org} not found.")
-    now = await context.dependencies.store.now()
+    now, cannot = await context.dependencies.store.now(), f"Cannot requeue job {request.job_id}"
     try:
-        job = await requeue(services.intake, services.github, request.repo, request.job_id, now)
+        job = await requeue(services.ingest, services.github, request.repo, request.job_id, now)
+    except GitHubRateLimited as error:
+        headers = {"Retry-After": str(math.ceil(error.retry_after_seconds))}
+        raise HttpError(503, "github_rate_limited", f"{cannot}: {error}", headers=headers) from error
+    except GitHubUnavailable as error:
+        raise HttpError(502, "github_unavailable", f"{cannot}: {error}") from error
     except GitHubError as error:
-        raise HttpError(503, error.code, str(error), headers={"Retry-After": "30"}) from error
+        raise HttpError(502, "github_rejected", f"{cannot}: {error}") from error
     await context.operations.record("runners.requeue", f"{request.repo}/{job.job_id}")
     services.queries.refresh()
     return await visible_job(context, str(job.job_id))

@@ -9,11 +9,10 @@ from jobyard.api.schemas.running import RunningEnvelope, RunningJob, RunningJobs
 from jobyard.domain.access import Permission
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job import Job, State
-from jobyard.operations.queries import PAGE
 from jobyard.operations.workflow_catalog import workflow_id_of
 from jobyard.ports.admin_store import Filter
 from jobyard.server.route import RequestContext, Routes
-from jobyard.server.visible_jobs import filters_in_scope, find_visible
+from jobyard.server.visible_jobs import filters_in_scope, pages_of
 
 ROUTES = Routes("platforms")
 # Further running jobs are counted and not listed.
@@ -44,13 +43,12 @@ async def list_running_jobs(context: RequestContext) -> RunningEnvelope:
 
 
 async def _visible(context: RequestContext, state: State, most: int) -> AsyncIterator[Job]:
-    filters, cursor = filters_in_scope(context.principal, Filter(states=(state,))), None
-    while most > 0:
-        page = await find_visible(context.dependencies.store, filters, min(PAGE, most), cursor)
-        for job in page.jobs:
+    filters = filters_in_scope(context.principal, Filter(states=(state,)))
+    async for page in pages_of(context.dependencies.store, filters):
+        for job in page.jobs[:most]:
             yield job
-        most, cursor = most - len(page.jobs), page.cursor
-        if cursor is None:
+        most -= len(page.jobs)
+        if most <= 0:
             return
 
 

@@ -14,6 +14,7 @@ from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.api.schemas.problems import FieldError
 from jobyard.domain.access import Permission, Principal
 from jobyard.domain.cron import cron
+from jobyard.domain.redaction import redacted
 from jobyard.domain.schedule import Schedule
 from jobyard.errors import BadInput, BadOption, NotFound
 from jobyard.operations.schedule_options import checked_fields
@@ -55,9 +56,10 @@ class NextQuery(RequestSchema, frozen=True, kw_only=True):
 class CronQuery(NextQuery, frozen=True, kw_only=True):
     expression: schemas.Expression
     timezone: schemas.Zone = "UTC"
+    check: bool = False
 
 
-class HistoryQuery(RequestSchema, frozen=True, kw_only=True):
+class TickHistoryQuery(RequestSchema, frozen=True, kw_only=True):
     page_size: Annotated[int, Meta(ge=1, le=100)] = 50
     page_token: PageToken | None = None
 
@@ -106,10 +108,17 @@ async def list_schedules(context: RequestContext) -> Response:
     query: ScheduleQuery = context.query
     first = decode_page_token(query.page_token, list_name(context))
     found, following = await visible_schedules(context, first)
-    items = await views_of(context.dependencies.store, found, first)
+    items = [shown_schedule(context, view) for view in await views_of(context.dependencies.store, found, first)]
     if query.history:
         items = [await with_recent(context, each, query.history) for each in items]
     return page_response(context, schemas.SchedulePage, items, following)
+
+
+def shown_schedule(context: RequestContext, view: schemas.ScheduleView) -> schemas.ScheduleView:
+    """The schedule without the secrets in its payload if the principal may not reveal them."""
+    if context.principal.may(Permission.REVEAL):
+        return view
+    return msgspec.structs.replace(view, payload=redacted(view.payload))
 
 
 async def with_recent(context: RequestContext, view: schemas.ScheduleView, count: int) -> schemas.ScheduleView:
@@ -147,7 +156,7 @@ def matches(context: RequestContext, schedule: Schedule) -> bool:
 @ROUTES.add("GET", "/v1/schedules/{schedule}", Permission.WATCH, response=schemas.ScheduleView)
 async def get_schedule(context: RequestContext) -> schemas.ScheduleView:
     """Get a schedule."""
-    return await view_of(context.dependencies.store, await visible_schedule(context))
+    return shown_schedule(context, await view_of(context.dependencies.store, await visible_schedule(context)))
 
 
 @ROUTES.add(
@@ -159,7 +168,7 @@ async def next_of_schedule(context: RequestContext) -> schemas.NextTicksResponse
 
 
 @ROUTES.add(
-    "GET", "/v1/schedules/{schedule}/history", Permission.WATCH, query=HistoryQuery, response=schemas.HistoryPage
+    "GET", "/v1/schedules/{schedule}/history", Permission.WATCH, query=TickHistoryQuery, response=schemas.HistoryPage
 )
 async def history_of_schedule(context: RequestContext) -> Response:
     """List past ticks, newest first: fired, late, missed or skipped, and the state of their jobs."""
@@ -180,6 +189,8 @@ async def next_of_expression(context: RequestContext) -> schemas.NextTicksRespon
     try:
         checked_fields({"expression": query.expression, "timezone": query.timezone})
     except BadOption as error:
+        if query.check:
+            return schemas.invalid_expression(query.expression, query.timezone, str(error))
         found = FieldError(error.option, str(error))
         raise HttpError(status_of(error), error.code, str(error), errors=(found,)) from None
     after = cron(query.expression, query.timezone).after(await context.dependencies.store.now())

@@ -134,8 +134,8 @@ async def unknown_queues(context: RequestContext, queues: set[str]) -> set[str]:
 
 
 def unknown_queue(name: str, base: str = "") -> HttpError:
-    cure = "Ask an operator to create it, or set server.submitters_create_queues."
-    detail = f'Cannot submit to queue "{name}": it does not exist. {cure}'
+    remedy = "Ask an operator to create it, or set server.submitters_create_queues."
+    detail = f'Cannot submit to queue "{name}": it does not exist. {remedy}'
     return HttpError(403, "not_allowed", detail, errors=(FieldError(f"{base}/queue", detail),))
 
 

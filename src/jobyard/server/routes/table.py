@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobyard.server.routes import (
-    audit,
+    audit_log,
     bulk,
     configuration,
     dashboard,
@@ -57,7 +57,7 @@ ALL_ROUTES = (
     dashboard.ROUTES,
     docs.ROUTES,
     tokens.ROUTES,
-    audit.ROUTES,
+    audit_log.ROUTES,
     configuration.ROUTES,
     login.ROUTES,
     events.ROUTES,

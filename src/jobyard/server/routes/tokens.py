@@ -10,8 +10,9 @@ from starlette.responses import Response
 from jobyard.api.convert import time_text
 from jobyard.api.schemas import access as schemas
 from jobyard.domain.access import Permission, Principal
+from jobyard.domain.redaction import HIDDEN_NAMES
 from jobyard.operations.sessions import csrf_token
-from jobyard.server.auth import TokenAuthenticator, session_cookie
+from jobyard.server.auth import TokenAuthenticator, session_of
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 
@@ -21,8 +22,7 @@ ROUTES = Routes("access")
 @ROUTES.add("GET", "/v1/me", Permission.READ, response=schemas.PrincipalView)
 async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
     """Get the principal of the request and its permissions."""
-    by_cookie = "authorization" not in context.request.headers
-    session = session_cookie(context.request) if by_cookie else None
+    session = session_of(context.request)
     dependencies, expires_at = context.dependencies, None
     if session is not None and isinstance(dependencies.authenticator, TokenAuthenticator):
         expires_at = await dependencies.authenticator.sessions.expires_at(session)
@@ -33,6 +33,9 @@ async def who_am_i(context: RequestContext) -> schemas.PrincipalView:
         version=version("jobyard"),
         store="" if context.principal.has_scope else dependencies.store.url,
         root_path=dependencies.settings.root_path,
+        environment=dependencies.settings.environment,
+        has_runners=dependencies.runners is not None,
+        secret_names=HIDDEN_NAMES,
     )
 
 
@@ -84,4 +87,5 @@ async def revoke_token(context: RequestContext) -> Response:
     token_id = context.path["token_id"]
     if "\0" in token_id or not await context.operations.revoke_token(token_id):
         raise HttpError(404, "token_not_found", f"Token {token_id} not found.")
+    context.dependencies.broadcaster.end_token(token_id)
     return Response(status_code=204)

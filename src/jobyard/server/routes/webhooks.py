@@ -53,7 +53,7 @@ async def github_webhook(context: RequestContext) -> DeliveryResponse:
         # Such payloads exist. Rejecting them would only make GitHub show a failed delivery forever.
         log.warning("delivery %s describes no job", delivery)
         return DeliveryResponse(result="ignored", event=event, delivery=delivery)
-    applied = await services.intake.receive(found)
+    applied = await services.ingest.receive(found)
     return DeliveryResponse(result=applied.effect.value, event=event, delivery=delivery, job_id=applied.job.job_id)
 
 

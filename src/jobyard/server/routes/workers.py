@@ -10,14 +10,14 @@ from jobyard.api.convert import time_text, worker_view
 from jobyard.api.schemas.jobs import JobFilter, RequestSchema
 from jobyard.api.schemas.queues import WorkerJob, WorkerList, WorkerView
 from jobyard.domain.access import Permission, Principal
-from jobyard.domain.job import State
+from jobyard.domain.job import Job, State
 from jobyard.errors import WorkerNotFound
 from jobyard.operations.lost_workers import lost_workers
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.authorization import visible_filters
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
-from jobyard.server.visible_jobs import find_visible
+from jobyard.server.visible_jobs import pages_of
 
 ROUTES = Routes("workers")
 # Running jobs that are read for the list, and shown of each worker.
@@ -80,15 +80,25 @@ async def list_workers(context: RequestContext) -> WorkerList:
 async def running_jobs(context: RequestContext) -> dict[str, list[WorkerJob]]:
     """What each worker runs, as far as the token may see it."""
     filters, is_visible = visible_filters(context.principal, JobFilter(state=(State.RUNNING,)))
-    page = await find_visible(context.dependencies.store, filters, MAX_RUNNING)
     found: dict[str, list[WorkerJob]] = {}
-    for job in filter(is_visible, page.jobs):
-        percent = None if job.progress is None else job.progress.percent
-        shown: dict[str, Any] = {"id": job.id, "kind": job.kind, "queue": job.queue, "group": job.group}
-        shown |= {"started_at": time_text(job.started_at), "percent": percent}
-        view = WorkerJob(**shown)
-        found.setdefault(job.worker or "", []).append(view)
+    read = 0
+    async for page in pages_of(context.dependencies.store, filters):
+        for job in filter(is_visible, page.jobs):
+            found.setdefault(job.worker or "", []).append(worker_job(job))
+        read += len(page.jobs)
+        if read >= MAX_RUNNING:
+            break
     return found
+
+
+def worker_job(job: Job) -> WorkerJob:
+    shown: dict[str, Any] = {"id": job.id, "kind": job.kind, "queue": job.queue, "group": job.group}
+    shown |= {
+        "started_at": time_text(job.started_at),
+        "percent": None if job.progress is None else job.progress.percent,
+        "is_handed_off": job.external_id is not None,
+    }
+    return WorkerJob(**shown)
 
 
 async def control(context: RequestContext, what: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from jobyard.api.schemas.jobs import ReasonRequest
@@ -15,6 +17,7 @@ from jobyard.api.schemas.workflows import (
     WorkflowRunView,
 )
 from jobyard.domain.access import Permission
+from jobyard.domain.redaction import redacted
 from jobyard.errors import BadInput
 from jobyard.executors.workflow.file_records import FILE_WORKFLOW
 from jobyard.operations.submit import prepare_run, store_one
@@ -89,4 +92,11 @@ async def cancel_workflow_run(context: RequestContext) -> WorkflowRunEnvelope:
 
 async def _view(context: RequestContext) -> WorkflowRunView:
     store = context.dependencies.store
-    return run_view(await load_run(store, await visible_job(context)), await store.now())
+    view = run_view(await load_run(store, await visible_job(context)), await store.now())
+    return view if context.principal.may(Permission.REVEAL) else await asyncio.to_thread(_without_secrets, view)
+
+
+def _without_secrets(view: WorkflowRunView) -> WorkflowRunView:
+    # The states of the steps depend on the params, so these are redacted last.
+    found: WorkflowRunView = redacted(view)
+    return found

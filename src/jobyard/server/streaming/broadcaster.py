@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from jobyard.api.schemas.charts import StatsView
 from jobyard.api.schemas.events import STATS
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job
+from jobyard.domain.redaction import redacted
 from jobyard.domain.tags import SUBMITTED_BY
 from jobyard.errors import StoreError
 from jobyard.live_events.event import NOTICE_SECONDS, LiveEvent, LiveEventType
@@ -41,6 +42,8 @@ PUBLISHERS_NOTICE_SECONDS = NOTICE_SECONDS * 1.5
 STORE_RETRY_SECONDS = 1.0
 MAX_OWNERS = 10_000  # jobs whose owner is remembered
 _number = attrgetter("number")
+# By the id of a token, and the cookie of a session that it opened.
+IsValid: TypeAlias = Callable[[str, str | None], Awaitable[bool]]
 
 
 class EventUpdate(NamedTuple):
@@ -55,15 +58,17 @@ class EncodedEvent(NamedTuple):
     number: int
     event: LiveEvent
     text: bytes
+    redacted: bytes  # for subscribers that may not see secrets
 
 
 class Broadcaster:
     """Reads live events while there are subscribers, and offers each one what it wants and may see.
 
-    `is_valid` says whether the token with this id is still valid. All streams end soon after `draining` is set.
+    `is_valid` says whether the token with this id, and the session if there is one, are still valid. All streams end
+    soon after `draining` is set.
     """
 
-    def __init__(self, store: Store, draining: asyncio.Event, is_valid: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(self, store: Store, draining: asyncio.Event, is_valid: IsValid) -> None:
         self.name = f"server-{secrets.token_hex(4)}"
         self.source = f"jobyard/{self.name}"
         self.is_store_away = False
@@ -124,6 +129,18 @@ class Broadcaster:
     def end_all(self) -> None:
         for subscriber in self._all():
             subscriber.end()
+
+    def end_session(self, session: str) -> None:
+        """End the streams of a session that is logged out."""
+        for subscriber in self._all():
+            if subscriber.session == session:
+                subscriber.revoke()
+
+    def end_token(self, token_id: str) -> None:
+        """End the streams of a revoked token, and of the sessions that it opened."""
+        for subscriber in self._all():
+            if subscriber.principal_id == token_id:
+                subscriber.revoke()
 
     def _all(self) -> list[Subscriber]:
         return [subscriber for subscribers in self._subscribers.values() for subscriber in subscribers]
@@ -187,14 +204,15 @@ class Broadcaster:
         return await self._queues.poll() if is_wanted else []
 
     async def _end_revoked(self) -> None:
-        """End the streams whose token is no longer valid."""
-        valid = {each: await self._is_valid(each) for each in {subscriber.principal_id for subscriber in self._all()}}
+        """End the streams whose token or session is no longer valid."""
+        holders = {(subscriber.principal_id, subscriber.session) for subscriber in self._all()}
+        valid = {holder: await self._is_valid(*holder) for holder in holders}
         for subscriber in self._all():
-            if not valid.get(subscriber.principal_id, True):
-                subscriber.end()
+            if not valid.get((subscriber.principal_id, subscriber.session), True):
+                subscriber.revoke()
 
     async def _offer_stats(self) -> None:
-        """Send the numbers of the overview to those who asked for them, when they have changed."""
+        """Send the numbers of the overview, when they have changed, to the subscribers that requested them."""
         wanted = [(each, subscribers) for each, subscribers in self._subscribers.items() if each.wants_stats]
         if self.read_stats is None or not wanted:
             self._last_stats.clear()
@@ -223,7 +241,7 @@ class Broadcaster:
         of_job: dict[str, list[EncodedEvent]] = defaultdict(list)
         for update in updates:
             number, event = self.next_id(), update.event
-            encoded = EncodedEvent(number, event, live_event_message(number, self.source, event, self._now))
+            encoded = self._encoded(number, event)
             if update.is_published:
                 published.append(encoded)
             if not event.job_id:
@@ -235,7 +253,8 @@ class Broadcaster:
         for subscription, subscribers in list(self._subscribers.items()):
             job_id = subscription.job_id
             events = published if job_id is None else [*without_job, *of_job.get(job_id, ())]
-            texts = [each.text for each in sorted(events, key=_number) if self._is_for(subscription, each.event)]
+            wanted = [each for each in sorted(events, key=_number) if self._is_for(subscription, each.event)]
+            texts = [each.redacted if subscription.hides_secrets else each.text for each in wanted]
             if job_id is None:
                 texts = self._throttled(subscription, texts, streams)
             texts += [text for name, text in changed if subscription.wants_queue(name)]
@@ -243,6 +262,13 @@ class Broadcaster:
                 chunk = b"".join(texts)
                 for subscriber in list(subscribers):
                     subscriber.offer(chunk)
+
+    def _encoded(self, number: int, event: LiveEvent) -> EncodedEvent:
+        text = live_event_message(number, self.source, event, self._now)
+        if event.data is None or not any(subscription.hides_secrets for subscription in self._subscribers):
+            return EncodedEvent(number, event, text, text)
+        redacted_event = msgspec.structs.replace(event, data=redacted(event.data))
+        return EncodedEvent(number, event, text, live_event_message(number, self.source, redacted_event, self._now))
 
     def _throttled(self, subscription: Subscription, texts: list[bytes], streams: int) -> list[bytes]:
         now = _loop_time()

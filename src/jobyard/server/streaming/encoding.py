@@ -21,6 +21,9 @@ from jobyard.ports.admin_store import QueueInfo
 
 RETRY = b"retry: 2000\n\n"
 PING = b": ping\n\n"
+# For clients that asked for them: browsers do not show comments to scripts.
+VISIBLE_PING = b"event: ping\ndata: {}\n\n"
+ACCESS_ENDED = b"event: access_ended\ndata: {}\n\n"
 _encode = msgspec.json.Encoder().encode
 
 

@@ -26,6 +26,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     groups: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     own_tag: str | None = None  # only jobs with this tag
+    hides_secrets: bool = False
 
     def wants(self, event: LiveEvent) -> bool:
         if event.type is LiveEventType.RESYNC:
@@ -49,7 +50,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_stats(self) -> bool:
-        """Whether the numbers of the overview are included: only if they are asked for."""
+        """Whether the client requested the numbers of the overview."""
         sees_part = self.own_tag is not None or self.groups or self.kinds
         return self.job_id is None and not sees_part and "stats" in self.types
 
@@ -58,15 +59,22 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscriber:
-    """One stream. It is over when its client is too far behind or disconnected, or its token is revoked."""
+    """One stream. It is over when its client is too far behind or disconnected, or its token or
+    session has ended."""
 
     def __init__(
-        self, subscription: Subscription, principal_id: str, on_drop: Callable[[], None] | None = None
+        self,
+        subscription: Subscription,
+        principal_id: str,
+        on_drop: Callable[[], None] | None = None,
+        session: str | None = None,
     ) -> None:
         self.subscription = subscription
         self.principal_id = principal_id
+        self.session = session  # the cookie of a browser; None: a request with a token
         self.is_over = False
         self.was_dropped = False
+        self.has_access = True  # false: its token or session has ended
         self._on_drop = on_drop
         self._chunks: deque[bytes] = deque()
         self._size = 0
@@ -88,6 +96,11 @@ class Subscriber:
         self.end()
         if self._on_drop is not None:
             self._on_drop()
+
+    def revoke(self) -> None:
+        """End the stream of a token or session that has ended."""
+        self.has_access = False
+        self.end()
 
     def end(self) -> None:
         self.is_over = True

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from jobyard.api.schemas.access import AuditPage, audit_view
 from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.domain.access import AuditEntry, Permission
-from jobyard.operations.audit import START, Position, position_after
+from jobyard.operations.audit_log import START, Position, position_after
 from jobyard.server.pagination import (
     PageSize,
     PageToken,
@@ -56,10 +56,17 @@ async def newest_entries(context: RequestContext) -> Response:
     before = None if token is None else decoded_position(token)
     # The entries of one target are looked for in a bounded stretch per page.
     size = context.query.page_size if context.query.target is None else TARGET_STRETCH
-    entries, following = await context.operations.audit.newest(size, before)
+    entries, ends = await context.operations.audit.newest(size, before)
+    found = matching(context, entries)
+    following = None
+    if len(found) > context.query.page_size:
+        found = found[: context.query.page_size]
+        following = position_after(ends, entries[: entries.index(found[-1]) + 1])
+    elif len(entries) == size:
+        following = position_after(ends, entries)
     cursor = None if following is None else ".".join(map(str, following))
     page = AuditPage(
-        items=tuple(map(audit_view, matching(context, entries)))[: max(context.query.page_size, 1)],
+        items=tuple(map(audit_view, found)),
         next_page_token=encode_page_token(cursor, list_name(context, "newest")),
     )
     return Response(_encode(page), media_type="application/json")

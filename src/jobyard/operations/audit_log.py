@@ -74,18 +74,21 @@ class Audit:
         reads = (self._read(log, number, limit) for log, number in zip(AuditLog, after, strict=True))
         return list(islice(merge(*await asyncio.gather(*reads), key=lambda entry: entry.at), limit))
 
-    async def newest(self, limit: int, before: Position | None = None) -> tuple[list[AuditEntry], Position | None]:
-        """The last entries of all logs, newest first, and the position of the next page: numbers to stay below."""
-        ends = [await self._end(log) for log in AuditLog] if before is None else list(before)
+    async def newest(self, limit: int, before: Position | None = None) -> tuple[list[AuditEntry], Position]:
+        """The last entries of all logs below this position, newest first: `read` backwards, also within one instant.
+
+        Also returns the position they were read from. A page of fewer than `limit` entries is the last.
+        """
+        ends = tuple([await self._end(log) for log in AuditLog]) if before is None else before
         pages = await asyncio.gather(
             *(self._read(log, max(0, end - 1 - limit), limit) for log, end in zip(AuditLog, ends, strict=True))
         )
-        within = [[each for each in page if each.number < end] for page, end in zip(pages, ends, strict=True)]
-        found = sorted((each for page in within for each in page), key=lambda entry: entry.at, reverse=True)[:limit]
-        lowest = dict(zip(AuditLog, ends, strict=True))
-        for entry in found:
-            lowest[entry.log] = min(lowest[entry.log], entry.number)
-        return found, tuple(lowest.values()) if len(found) == limit else None
+        # Reversed logs and reversed entries: `merge` keeps the order of equal times, so this is the mirror of `read`.
+        backwards = [
+            [each for each in reversed(page) if each.number < end] for page, end in zip(pages, ends, strict=True)
+        ]
+        found = merge(*reversed(backwards), key=lambda entry: entry.at, reverse=True)
+        return list(islice(found, limit)), ends
 
     async def _end(self, log: AuditLog) -> int:
         """A number above all entries of the log, found by doubling and bisection: logs are read forwards."""
@@ -108,6 +111,6 @@ class Audit:
 
 
 def position_after(position: Position, entries: Sequence[AuditEntry]) -> Position:
-    """The position behind these entries, which were read from `position`."""
+    """The position behind these entries, which were read from `position` in either direction."""
     numbers = dict(zip(AuditLog, position, strict=True)) | {entry.log: entry.number for entry in entries}
     return tuple(numbers[log] for log in AuditLog)
