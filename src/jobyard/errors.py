@@ -181,7 +181,8 @@ class UnknownWorkflow(NotFound):
     code = "unknown_workflow"
 
     @classmethod
-    def of(cls, name: str, known: Iterable[str]) -> UnknownWorkflow:
+    def of(cls, name: str, known: Iterable[str], warning: str = "") -> UnknownWorkflow:
+        """`warning`: which files were not loaded."""
         known = sorted(known)
         listed = (
             f"Known workflows: {', '.join(known[:20])}{', …' if len(known) > 20 else ''}."
@@ -190,7 +191,8 @@ class UnknownWorkflow(NotFound):
                 "No workflow file is loaded: put one into the folder workflows, or name the folder in workflows.folder."
             )
         )
-        return cls(f"No workflow is named {name[:100]}. {listed}{did_you_mean(name[:100], known)}")
+        hint = did_you_mean(name[:100], known) + (warning and f" {warning}")
+        return cls(f"No workflow is named {name[:100]}. {listed}{hint}")
 
 
 class NotPossible(JobyardError):

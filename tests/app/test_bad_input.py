@@ -1,4 +1,4 @@
-"""What cannot be taken is refused with its cause and its cure, and nothing is half-written."""
+"""What cannot be taken is refused with its cause and its remedy, and nothing is half-written."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ async def test_payload_too_large(yard: Jobyard) -> None:
 async def test_payload_that_does_not_fit(yard: Jobyard) -> None:
     typed: Any = declarations_of(yard).tasks["typed"]
     calls: list[tuple[Callable[[], Awaitable[Any]], str]] = [
-        (lambda: typed.enqueue("1"), "Expected `int`, got `str`"),
-        (typed.enqueue, "missing required field `number`"),
-        (lambda: typed.enqueue(1, words=[2]), "Expected `str`, got `int`"),
-        (lambda: typed.enqueue(1, word=[]), "unknown field `word`"),
+        (lambda: typed.enqueue("1"), "number: expected int, got str"),
+        (typed.enqueue, 'missing parameter "number"'),
+        (lambda: typed.enqueue(1, words=[2]), "expected str, got int"),
+        (lambda: typed.enqueue(1, word=[]), 'unknown parameter "word"'),
         (lambda: typed.enqueue(1, [], 3), "takes 2 arguments, not 3"),
         (lambda: typed.enqueue(1, number=1), "got multiple values for number"),
-        (lambda: yard.enqueue("typed", [1]), "Expected `object`, got `array`"),
+        (lambda: yard.enqueue("typed", [1]), "expected object, got array"),
     ]
     for call, cause in calls:
         with pytest.raises(BadInput, match=cause):
@@ -194,7 +194,7 @@ async def test_options_outside_their_range(yard: Jobyard, option: str, value: An
 
 
 async def test_a_duration_as_text(yard: Jobyard) -> None:
-    with pytest.raises(BadOption, match=r"timeout must be a number of seconds or a timedelta, not '5m'"):
+    with pytest.raises(BadOption, match=r"timeout must be a number of seconds, not '5m'"):
         await yard.enqueue("work", {}, timeout="5m")  # type: ignore[arg-type]
 
 

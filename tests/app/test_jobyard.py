@@ -43,6 +43,14 @@ class Order(msgspec.Struct):
     due: datetime | None = None
 
 
+async def test_a_job_is_shown_by_the_name_it_is_imported_by(make: Make) -> None:
+    async with make() as yard:
+        task = yard.job(name="send")(lambda: None)
+        handle = await task.enqueue()
+        for shown in (repr(await yard.get(handle.id)), str(await handle.info())):
+            assert shown.startswith(f"Job(id='{handle.id}', kind='send'")
+
+
 async def test_a_result_comes_back_typed(yard: Jobyard) -> None:
     @yard.job()
     async def ship(ctx: Context, order: Order, *, fast: bool = False, notes: list[str] | None = None) -> Order:
@@ -424,5 +432,5 @@ async def test_a_result_that_does_not_fit_its_annotation(yard: Jobyard) -> None:
 
     handle = await lie.enqueue()
     await drain(yard)
-    with pytest.raises(BadInput, match=r"result of lie.*Expected `int`"):
+    with pytest.raises(JobFailed, match=r"result of lie.*expected int"):
         await handle.result(1)

@@ -212,6 +212,7 @@ def test_daemon_command_and_environment() -> None:
     section = SandboxSection(min_tier="A", slots=7, languages="/etc/l.yaml", pool=0)
     words = daemon_command(section, "/s", 2)[3:]
     assert words == ["--socket", "/s", "--min-tier", "A", "--slots", "7", "--languages", "/etc/l.yaml", "--pool", "0"]
+    assert daemon_command(SandboxSection(unix_sockets=True), "/s", 2)[-1] == "--unix-sockets"
     assert daemon_environment({"PATH": "/bin", "JOBYARD_STORE": "redis://:secret@h", "PGPASSWORD": "x"}) == {
         "PATH": "/bin"
     }

@@ -17,7 +17,7 @@ from tests.support import eventually
 from jobyard import Jobyard
 from jobyard.domain.job import State
 from jobyard.domain.schedule import TAG, Verdict
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
@@ -61,10 +61,12 @@ def test_next_explains_an_expression(shop: Shop) -> None:
         (("next", "@dayli"), "bad_option", 'Did you mean "@daily"?'),
         (("add", "x", "* * * * * *", "send", "to=ann"), "bad_option", "10 s"),
         (("add", "x", "@daily", "sned", "to=ann"), "unknown_kind", 'Did you mean "send"?'),
-        (("add", "x", "@daily", "send"), "bad_input", "`to`"),
+        (("add", "x", "@daily", "send"), "bad_input", "to"),
         (("add", "x", "@daily", "send", "to=ann", "--start", "soon"), USAGE, "--start"),
         (("add", "x", "@daily", "send", "to=ann", "--end", "2020-01-01"), "bad_option", ""),
         (("edit", "mail"), USAGE, ""),
+        (("edit", "mail", "to=ann", "--payload", "{}"), USAGE, "not both"),
+        (("add", "x", "@daily", "send", "to=ann", "--payload", "{}"), USAGE, "not both"),
         (("edit", "mail", "--group", "a", "--no-group"), USAGE, "--no-group"),
         (("edit", "mail", "--payload", '{"copies": "x"}'), "bad_input", "send"),
         (("show", "mial"), "not_found", 'Did you mean "mail"?'),
@@ -87,6 +89,10 @@ def test_lifecycle_of_a_schedule(shop: Shop) -> None:
     [found] = shop.json("cron", "list")["schedules"]
     assert (found["queue"], found["payload"], found["max_retry"]) == ("mail", {"to": "ann"}, 1), "the handler's queue"
     said(shop, "cron", "edit", "mail", "--expression", "@hourly", "--no-timeout", "--payload", '{"to": "bob"}')
+    said(shop, "cron", "add", "other", "@daily", "send", "--payload", '{"to": "ann"}')
+    said(shop, "cron", "edit", "other", "to=eve")
+    assert shop.json("cron", "show", "other")["schedule"]["payload"] == {"to": "eve"}
+    said(shop, "cron", "remove", "other", "--yes")
     found = shop.json("cron", "show", "mail")["schedule"]
     assert (found["expression"], found["timeout_seconds"], found["payload"]) == ("@hourly", None, {"to": "bob"})
     assert len(said(shop, "cron", "next", "mail", "--count", "2").splitlines()) == 3
@@ -101,7 +107,9 @@ def test_lifecycle_of_a_schedule(shop: Shop) -> None:
     said(shop, "cron", "remove", "mail", "--yes")
     assert shop.json("cron")["schedules"] == []
     actions = shop.do(_actions)
-    assert actions == [f"schedule.{word}" for word in ("add", "edit", "pause", "resume", "run", "remove")]
+    of_other = ("add", "edit", "remove")
+    expected = ("add", "edit", *of_other, "pause", "resume", "run", "remove")
+    assert actions == [f"schedule.{word}" for word in expected]
 
 
 async def _actions(yard: Jobyard) -> list[str]:

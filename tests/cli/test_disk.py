@@ -45,7 +45,7 @@ def test_doctor_on_a_full_disk(tmp_path: Path) -> None:
     play("doctor", tmp_path, 'mount -t tmpfs -o size=8m none "$FOLDER"')
 
 
-async def test_read_only_folder(tmp_path: Path) -> None:
+async def test_a_store_in_a_read_only_folder_is_reported_and_unchanged(tmp_path: Path) -> None:
     async with Jobyard(f"sqlite:///{tmp_path}/jobs.db"):
         pass
     before = (tmp_path / "jobs.db").read_bytes()

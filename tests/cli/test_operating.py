@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from tests.cli.support import Shop, error_code, shop
 
 from jobyard.cli.global_options import hoist
-from jobyard.cli.root import Root, cli
+from jobyard.cli.root import RootCommand, cli
 from jobyard.domain.instant import instant
 
 __all__ = ["shop"]
@@ -29,7 +30,7 @@ __all__ = ["shop"]
     ],
 )
 def test_options_of_the_root_are_accepted_behind_the_command(words: str, expected: str) -> None:
-    assert isinstance(cli, Root)
+    assert isinstance(cli, RootCommand)
     context = cli.make_context("jobyard", ["--help"], resilient_parsing=True)
     assert hoist(cli, context, words.split()) == expected.split()
 
@@ -73,6 +74,7 @@ def test_jobs_are_named_by_the_beginning_of_their_id(shop: Shop) -> None:
     several = shop.run("jobs", "show", first[:8])
     assert error_code(several) == "bad_input"
     assert "more than one id begins so" in several.stderr
+    assert "8 characters" in shop.run("jobs", "show", first[:4]).stderr
     assert error_code(shop.run("jobs", "show", "00000000-0000")) == "job_not_found"
     missing = shop.run("jobs", "cancel", other[:-1], "00000000-0000", "--json")
     assert json.loads(missing.stdout) == {"changed": [other], "unchanged": [], "missing": ["00000000-0000"]}
@@ -92,7 +94,15 @@ def test_a_job_is_enqueued_for_a_time(shop: Shop) -> None:
     job = shop.json("jobs", "show", job_id)
     assert instant(job["run_at"]) == instant("2100-12-24T17:00:00Z")
     assert shop.run("enqueue", "send", "to=a", "--at", "tomorrow").exit_code == 2
-    assert error_code(shop.run("enqueue", "send", "to=a", "--at", "2100-12-24", "--delay", "3")) == "bad_option"
+    both = shop.run("enqueue", "send", "to=a", "--at", "2100-12-24", "--delay", "3")
+    assert (both.exit_code, both.stderr.count("Pass --delay or --at")) == (2, 1)
+    without_zone = shop.run("enqueue", "send", "to=a", "--at", "2100-12-24T18:00:00")
+    note = "--at 2100-12-24T18:00:00 has no time zone: it is read as UTC, 2100-12-24T18:00:00.000Z.\n"
+    assert without_zone.stderr == note
+    for words in ("in 10 minutes", "+10m"):
+        asked_at = time.time()
+        soon = shop.json("jobs", "show", shop.run("enqueue", "send", "to=a", "--at", words).stdout.strip())
+        assert 595 < instant(soon["run_at"]) / 1000 - asked_at < 660
 
 
 def test_text_that_looks_like_a_number_can_be_passed(shop: Shop) -> None:
@@ -164,3 +174,9 @@ def test_the_settings_that_can_be_set_are_all_settings(shop: Shop) -> None:
     from jobyard.domain.job import QueueSettings  # noqa: PLC0415
 
     assert set(SETTINGS) == set(QueueSettings.__struct_fields__)
+
+
+def test_up_without_an_application_says_what_to_set(shop: Shop) -> None:
+    refused = shop.run("up", JOBYARD_APP="")
+    assert error_code(refused) == "configuration"
+    assert "set JOBYARD_APP. Without one, `jobyard server` serves the API" in refused.stderr

@@ -83,7 +83,7 @@ def test_drain_deletes_waiting_jobs(shop: Shop) -> None:
     assert [job["id"] for job in shop.json("jobs", "list")["jobs"]] == [other]
 
 
-def test_groups_and_their_limits(shop: Shop) -> None:
+def test_groups_list_shows_own_and_inherited_limits(shop: Shop) -> None:
     shop.enqueue("send", {"to": "a"}, group="team-a")
     shop.enqueue("send", {"to": "b"})
     assert shop.json("limits", "set", "mail", "team-b", "25") == {"queue": "mail", "group": "team-b", "limit": 25}
@@ -140,9 +140,18 @@ def test_a_mistyped_queue_is_not_created(shop: Shop, words: tuple[str, ...]) -> 
 @pytest.mark.parametrize(("limit", "code"), [("-1", 1), ("99999999999", 1), ("many", 2)])
 def test_invalid_limits_are_rejected(shop: Shop, limit: str, code: int) -> None:
     shop.enqueue("send", {"to": "a"})
-    result = shop.run("limits", "set", "--", "mail", "a", limit)
-    assert result.exit_code == code
-    assert limit in result.stderr
+    for words in (("--", "mail", "a", limit), ("mail", "a", limit)):
+        result = shop.run("limits", "set", *words)
+        assert result.exit_code == code
+        assert limit in result.stderr
+
+
+def test_a_negative_limit_is_not_an_option(shop: Shop) -> None:
+    shop.enqueue("send", {"to": "a"})
+    result = shop.run("limits", "set", "mail", "a", "-25", "--json")
+    assert (result.exit_code, error_code(result)) == (1, "bad_option")
+    assert "limit must be a whole number from 0 to 1000000000, not -25." in result.stderr
+    assert "No such option '--lmit'" in shop.run("limits", "set", "mail", "a", "-1", "--lmit").stderr
 
 
 def test_explain_prints_a_sentence_and_codes(shop: Shop) -> None:
@@ -230,12 +239,12 @@ def test_the_database_of_another_program_is_not_changed(shop: Shop, words: tuple
         connection.execute(f"PRAGMA journal_mode = {mode}")
         connection.execute("CREATE TABLE users (a)")
         connection.commit()
-    before, files = Path("django.db").read_bytes(), sorted(Path().iterdir())
+    before, files = Path("django.db").read_bytes(), sorted(Path().glob("django.db*"))
     result = shop.run("--store", "sqlite:///django.db", *words)
     assert result.exit_code == 1
     assert "django.db has no jobyard tables" in result.output
     assert Path("django.db").read_bytes() == before
-    assert sorted(Path().iterdir()) == files
+    assert sorted(Path().glob("django.db*")) == files
     assert shop.run("--store", "sqlite:///django.db", "enqueue", "send", "to=a").exit_code == 0
     assert shop.run("--store", "sqlite:///django.db", "jobs", "list").exit_code == 0
 

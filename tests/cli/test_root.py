@@ -102,9 +102,19 @@ def test_an_app_that_cannot_be_loaded_is_an_error(shop: Shop, app: str, hint: st
     assert "Traceback" not in result.stderr
 
 
-def test_an_unknown_command_gets_a_suggestion(shop: Shop) -> None:
-    result = shop.run("wroker")
-    assert (result.exit_code, 'Did you mean "worker"?' in result.stderr) == (2, True)
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("wroker",), "worker"),
+        (("dead", "retry"), "redrive"),
+        (("jobs", "redrive"), "retry"),
+        (("queues", "puase"), "pause"),
+        (("tokens", "add"), "create"),
+    ],
+)
+def test_an_unknown_command_gets_a_suggestion(shop: Shop, words: tuple[str, ...], hint: str) -> None:
+    result = shop.run(*words)
+    assert (result.exit_code, f'Did you mean "{hint}"?' in result.stderr) == (2, True)
 
 
 def test_a_configuration_file_that_does_not_exist(shop: Shop) -> None:
@@ -190,3 +200,23 @@ def test_colour_and_tables_only_on_a_terminal(shop: Shop) -> None:
         assert terminal.end() == 0
         assert "PENDING" in terminal.seen
         assert "\x1b[33m" not in terminal.seen
+
+
+HELP = [("jobs", "--help"), ("queues", "set", "-h"), ("--log-level", "loud", "up", "--help")]
+
+
+@pytest.mark.parametrize("words", HELP, ids=" ".join)
+def test_help_needs_no_valid_configuration(shop: Shop, words: tuple[str, ...]) -> None:
+    Path("jobyard.yaml").write_text("store: {urk: x}\n")
+    result = shop.run(*words)
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+    result = shop.run("jobs", "list", "--text", "--help")  # a value, not a question for help
+    assert result.exit_code == 1
+    assert "urk" in result.stderr
+
+
+def test_a_command_of_a_group_is_named_with_its_group(shop: Shop) -> None:
+    result = shop.run("retry")
+    assert result.exit_code == 2
+    assert "jobs retry" in result.stderr

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from tests.cli.support import Shop, error_code, shop
+from tests.sandbox.fake_daemon import daemon_process
 from tests.support import ROOT
 
 from jobyard.app import sandbox
@@ -24,15 +22,8 @@ __all__ = ["shop"]
 @pytest.fixture(scope="module")
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("fake") / "sandbox.sock"
-    words = [sys.executable, "-m", "tests.sandbox.fake_daemon", "--socket", str(path)]
-    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 20
-        while not path.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    with daemon_process(path):
         yield str(path)
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def run(shop: Shop, socket: str, *words: str, program: str = "out hello", stdin: str = "") -> Result:
@@ -140,6 +131,9 @@ def test_sandboxd_executes_the_daemon_without_secrets(shop: Shop, monkeypatch: p
     assert environment["NOTIFY_SOCKET"] == "/run/systemd/notify"
     assert not any("secret" in value for value in environment.values())
     assert shop.run("sandboxd", "--min-tier", "Z").exit_code == 2
+    for given, extra in (({}, ["--unix-sockets"]), ({"JOBYARD_SANDBOX__UNIX_SOCKETS": "true"}, [])):
+        assert shop.run("sandboxd", *extra, **given).exit_code == 0
+        assert seen[-1][0][-1] == "--unix-sockets"
     refused = shop.run("sandboxd", JOBYARD_SANDBOX__ALLOW_USERS="nobody-of-that-name")
     assert (refused.exit_code, error_code(refused)) == (1, "configuration")
     assert sandboxd.DEFAULT_SOCKET == "/run/jobyard/sandbox.sock"

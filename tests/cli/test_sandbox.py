@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from click.testing import Result
 from tests.cli.support import error_code, invoke
 from tests.sandbox.attack_runs import settings
+from tests.sandbox.fake_daemon import daemon_process
 from tests.sandbox.machine_tiers import offers
 from tests.support import ROOT
 
@@ -33,14 +33,8 @@ def run(*words: str) -> Result:
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[Path]:
     """A fake daemon that runs nothing, so that no attack ends as expected."""
-    socket = tmp_path / "fake.sock"
-    words = [sys.executable, "-m", "tests.sandbox.fake_daemon", "--socket", str(socket)]
-    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 20
-        while not socket.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with daemon_process(tmp_path / "fake.sock") as socket:
         yield socket
-        process.kill()
 
 
 @needs_a_sandbox
@@ -50,8 +44,8 @@ def test_selftest_prints_a_table() -> None:
     lines = [line.split("\t") for line in result.stdout.splitlines() if "\t" in line]
     assert lines[0] == ["#", "attack", "expected", "seen", "ms", "verdict"]
     assert [line[0] for line in lines[1:]] == ["12", "49", "79"]
-    assert all("held" in line[5] for line in lines[1:])
-    assert "3 held, 0 not held" in result.stdout
+    assert all("contained" in line[5] for line in lines[1:])
+    assert "3 contained, 0 not contained" in result.stdout
 
 
 @needs_a_sandbox
@@ -74,8 +68,8 @@ def test_status_shows_tier_languages_and_pool() -> None:
 def test_an_attack_that_is_not_contained_exits_with_1(fake: Path) -> None:
     result = run("selftest", "--socket", str(fake), "--only", "49,118")
     assert result.exit_code == 1
-    assert "NOT HELD" in result.stdout
-    assert "0 held, 1 not held, 1 not here" in result.stdout
+    assert "ESCAPED" in result.stdout
+    assert "0 contained, 1 not contained, 1 not applicable" in result.stdout
     assert "#49 sys.exit(300)" in result.stdout
 
 
@@ -93,6 +87,19 @@ def test_a_daemon_that_cannot_be_started_is_reported_in_one_line(monkeypatch: py
     assert result.exit_code == 1
     assert error_code(result) == "configuration"
     assert "/no/such/python" in result.output
+
+
+def test_mistake_in_the_languages_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobyard.yaml").write_text("sandbox: {languages: ours.yaml}\n")
+    monkeypatch.chdir(tmp_path)
+    for text, named in (
+        ("bash: {rum: []}", "ours.yaml: bash: Object contains unknown field `rum`.\n"),
+        ("bash: [\n", "ours.yaml: while parsing a flow node"),
+    ):
+        (tmp_path / "ours.yaml").write_text(text)
+        result = run("status")
+        assert result.exit_code == 1
+        assert named in result.output
 
 
 def test_status_of_another_daemon(fake: Path) -> None:

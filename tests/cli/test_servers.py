@@ -134,15 +134,21 @@ def _bare(server: Server) -> str:
     return server.url.replace(f":{PASSWORD}@", "@").replace("://@", "://")
 
 
-def test_a_server_names_its_store_without_secrets_and_warns_if_it_may_lose_jobs(shop: Shop) -> None:
+@pytest.mark.parametrize(
+    ("words", "ready"),
+    [(("server", "--port", "0"), "up at"), (("worker",), "started: all queues"), (("scheduler",), "started: ")],
+)
+def test_a_service_names_its_store_without_secrets_and_warns_if_it_may_lose_jobs(
+    shop: Shop, words: tuple[str, ...], ready: str
+) -> None:
     try:
         server = RedisServer(password=PASSWORD, appendonly="no", maxmemory="100mb", maxmemory_policy="allkeys-lru")
     except Absent as error:
         absent(error)
-    with server, shop.start("--store", server.url, "server", "--port", "0") as process:
+    with server, shop.start("--store", server.url, *words) as process:
         assert process.stderr is not None
         said = ""
-        while "up at" not in said:
+        while ready not in said:
             line = process.stderr.readline()
             assert line, said
             said += line

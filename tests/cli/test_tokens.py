@@ -9,7 +9,7 @@ from tests.cli.support import Shop, shop
 
 from jobyard import Jobyard
 from jobyard.domain.access import AuditEntry, Principal, Role
-from jobyard.operations.audit import Audit
+from jobyard.operations.audit_log import Audit
 from jobyard.operations.tokens import Tokens
 
 __all__ = ["shop"]

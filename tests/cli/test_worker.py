@@ -49,7 +49,7 @@ def test_a_worker_claims_only_its_queues(shop: Shop) -> None:
     [
         (("--concurrency", "0"), {}, "concurrency"),
         (("--lease-seconds", "0"), {}, "lease"),
-        (("--shutdown-timeout", "-1"), {}, "shutdown_timeout"),
+        (("--shutdown-timeout", "-1"), {}, "--shutdown-timeout"),
         ((), {"QUEUE_CONCURRENCY": "100000"}, "concurrency"),
     ],
 )
@@ -127,7 +127,7 @@ def test_running_and_workers_show_what_a_live_worker_does(shop: Shop) -> None:
         jobs, queues = shop.run("running").stdout.split("\n\n")
         assert jobs.splitlines()[1].split("\t")[:3] == ["slow", job["id"], "hang"]
         assert info["id"] in jobs
-        assert queues == "queue\trunning\tqueued\tdelayed\nmail\t0/10\t1\t0\nslow\t1\t1\t1\n"
+        assert queues == "queue\trunning\twaiting\tparked or later\nmail\t0/10\t1\t0\nslow\t1\t0\t1\n"
         with shop.on_terminal("running") as terminal:
             assert terminal.end() == 0
         shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.seen)

@@ -9,12 +9,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from rich.console import Console
 from tests.cli.support import Shop, error_code, shop
 
 from jobyard.api.schemas.workflows import WorkflowItemCounts, WorkflowRunView, WorkflowStepView
-from jobyard.cli.render.workflow import LinePrinter, picture, shown_steps
+from jobyard.cli.render.workflow import WorkflowLinePrinter, picture, shown_steps
 from jobyard.domain.job import State
 from jobyard.domain.workflow_files.step_state import StepStatus
 
@@ -32,6 +33,20 @@ async def double(n: int) -> int:
 @yard.workflow
 async def order(ctx: WorkflowContext) -> object:
     return await ctx.wait_for("approved")
+
+def pay(amount: int) -> str:
+    return "paid " * amount
+
+def refuse() -> None:
+    raise ValueError("no connection")
+
+@yard.workflow(max_attempts=1)
+async def refunded(ctx: WorkflowContext) -> None:
+    await ctx.compensate(refuse, name="refund", retry=0)
+    await ctx.step(pay, 30)
+    await ctx.run(double.call(2))
+    await ctx.wait_for("approved")
+    raise ValueError("closed")
 """
 SUM: dict[str, Any] = {
     "id": "numbers",
@@ -67,7 +82,7 @@ def write(shop: Shop, name: str, document: dict[str, Any], folder: str = "workfl
 
 def test_list_and_show(files: Shop) -> None:
     assert files.run("workflows", "list").stdout.splitlines()[1].split("\t") == [
-        "numbers", "2", "-", "3", "list, label", "Doubles numbers."
+        "numbers", "2", "-", "2", "list, label", "Doubles numbers."
     ]  # fmt: skip
     shown = files.run("workflows", "show", "numbers").stdout
     assert "list\tarray\trequired\tThe numbers." in shown
@@ -94,21 +109,58 @@ def test_check_lists_every_problem_of_every_file(files: Shop) -> None:
     assert files.run("workflows", "check", "workflows").stdout.splitlines()[:-1] == lines[:-1]
     one = files.run("workflows", "check", str(broken), "--json")
     assert (one.exit_code, json.loads(one.stdout)["workflows"]) == (1, [])
-    # A worker and a server do not start with them, and say all of it; the other commands go on with the valid files.
-    for command in ("worker", "server", "up"):
-        result = files.run(command)
-        assert error_code(result) == "invalid_workflow", result.output
-        assert "broken.json" in result.stderr
-        assert "other.json" in result.stderr
     listed = files.run("workflows", "list")
     assert listed.stdout.count("\n") == 2
     assert "run jobyard workflows check" in listed.stderr
-    report = files.run("check")
-    assert report.exit_code == 1
-    assert "workflows/broken.json" in report.output
+    files.run("enqueue", "double", "n=1")  # makes the store
+    for command in ("check", "doctor"):
+        report = files.run(command)
+        assert report.exit_code == 1
+        assert 'fail workflow: workflows/broken.json: /steps/0/kind: is "dubble"' in report.output
     broken.unlink()
     other.unlink()
     assert "numbers (workflows/numbers.json, 2 steps)" in files.run("check").output
+
+
+@pytest.mark.parametrize("command", ["worker", "server", "up"])
+def test_an_invalid_file_is_not_loaded_and_keeps_nothing_from_starting(files: Shop, command: str) -> None:
+    write(files, "broken", {"id": "broken", "steps": [{"id": "a", "kind": "dubble"}, {"id": "a", "kid": "x"}]})
+    words = {"worker": (), "server": ("--insecure", "--port", "0"), "up": ("--insecure", "--port", "0")}[command]
+    with files.start(command, *words) as process:
+        assert process.stderr is not None
+        said = ""
+        while (found := re.search(r"up at (http://[\d.]+:\d+)|worker \S+ started", said)) is None:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        for problem in ('/steps/0/kind: is "dubble"', "/steps/1/kid: is an unknown key."):
+            assert f"ERROR   jobyard.workflow: workflow file not loaded: workflows/broken.json: {problem}" in said
+        if command == "worker":
+            return
+        assert process.stdout is not None
+        warning = "Invalid and therefore not loaded: workflows/broken.json; jobyard workflows check says why."
+        while (line := process.stdout.readline()) != f"{warning}\n":
+            assert line
+        with httpx.Client(base_url=str(found[1])) as caller:
+            url = "/api/v2/workflows/execute"
+            refused = caller.post(url, json={"workflow_id": "broken"})
+            assert (refused.status_code, "unknown_workflow" in refused.text) == (404, True)
+            assert warning in refused.text
+            assert caller.post(url, json={"workflow_id": "numbers", "params": {"list": [1]}}).status_code == 202
+            ready = caller.get("/readyz?verbose").json()
+            [check] = [each for each in ready["checks"] if each["name"] == "workflow_files"]
+            assert check["ok"]
+            assert check["reason"] == "1 workflow file not loaded: jobyard workflows check says why."
+
+
+def test_check_compares_inputs_with_the_parameters_of_handlers(files: Shop) -> None:
+    write(files, "typo", {"id": "typo", "steps": [{"id": "a", "kind": "double", "input": {"number": 1}}]})
+    result = files.run("workflows", "check")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[:2] == [
+        "workflows/typo.json: /steps/0/input: needs n, a parameter of double(n). Add it to the input.",
+        "workflows/typo.json: /steps/0/input/number: is not a parameter of double(n). Remove it.",
+    ]
 
 
 def test_the_folder_is_a_setting(files: Shop) -> None:
@@ -212,6 +264,7 @@ def test_graphs(files: Shop) -> None:
     assert image == files.run("workflows", "graph", "workflows/numbers.json").stdout
     job_id = files.run("workflows", "run", "numbers", "-p", "list=[100]", "--no-wait").stdout.strip()
     files.work_off()
+    assert files.run("workflows", "show", job_id).stdout.splitlines()[2] == "0%  0 of 2 steps"
     result = files.run("workflows", "graph", job_id, "--output", "run.svg")
     assert result.stdout == "Wrote run.svg.\n"
     assert "all, failed" in (files.folder / "run.svg").read_text()
@@ -235,6 +288,52 @@ def test_signal_and_what_a_parked_workflow_waits_for(files: Shop) -> None:
     assert files.json("jobs", "show", job_id)["result"] == {"by": "ann"}
     assert error_code(files.run("signal", job_id, "approved")) == "not_possible"
     assert error_code(files.run("signal", job_id, "")) == "bad_option"
+
+
+def test_the_history_of_a_workflow_function(files: Shop) -> None:
+    job_id = files.enqueue("refunded")
+    files.work_off()
+    assert f"jobyard workflows show {job_id}" in files.run("jobs", "show", job_id).stdout
+    first, waits, headings, *rows = files.run("workflows", "show", job_id[:14]).stdout.splitlines()
+    assert first.startswith(f"refunded {job_id}  PENDING")
+    assert waits.startswith("Waits for signal approved since ")
+    assert headings == "\toperation\tstate\tat\ttime\tresult"
+    cells = [row.split("\t") for row in rows]
+    assert [(row[1], row[2]) for row in cells] == [
+        ("compensate refund", "registered"),
+        ("step pay", "completed"),
+        ("run double", "completed"),
+        ("wait_for approved", "waiting"),
+    ]
+    assert cells[1][5] == '"' + ("paid " * 30)[:59] + "…"
+    assert cells[2][5].startswith("job ")
+    files.run("signal", job_id, "approved", "--data", '{"by": "ann"}')
+    files.work_off()
+    text = files.run("workflows", "show", job_id).stdout
+    reason = "closed; undo step refund failed: ValueError: no connection"
+    assert text.splitlines()[1] == f"ValueError: {reason}"
+    assert reason in files.run("dead").stdout + files.run("jobs", "show", job_id).stdout
+    assert [row.split("\t")[1:3] for row in text.splitlines()[-2:]] == [
+        ["wait_for approved", "completed"],
+        ["undo refund", "failed"],
+    ]
+    found = files.json("workflows", "show", job_id)
+    assert (found["job"]["id"], found["history"][0]["name"]) == (job_id, "refund")
+    plain = files.run("workflows", "show", files.enqueue("double", {"n": 1}))
+    assert error_code(plain) == "job_not_found"
+
+
+def test_a_parked_workflow_that_is_cancelled_is_not_called_running(files: Shop) -> None:
+    job_id = files.enqueue("order")
+    files.work_off()
+    assert files.run("jobs", "cancel", job_id).stdout == "Asked to end: 1 parked workflow.\n"
+
+
+def test_all_params_that_are_wrong_are_named_at_once(files: Shop) -> None:
+    result = files.run("workflows", "run", "numbers", "-p", "list=5", "-p", "lable=x", "--no-wait")
+    assert result.exit_code == 1
+    assert "params.list " in result.stderr
+    assert "params.lable " in result.stderr
 
 
 def run_view(*steps: WorkflowStepView) -> WorkflowRunView:
@@ -292,13 +391,13 @@ def test_the_picture_fits_any_terminal(width: int, height: int) -> None:
 
 
 def test_hidden_steps_are_the_least_important_and_the_order_stays() -> None:
-    steps = [step_view(name, status) for name, status in zip("abcde", StepStatus, strict=True)]
-    assert [step.id for step in shown_steps(steps, 3)] == ["a", "b", "d"]  # pending, running, failed
-    assert shown_steps(steps, 5) == steps
+    steps = [step_view(name, status) for name, status in zip("abcdef", StepStatus, strict=True)]
+    assert [step.id for step in shown_steps(steps, 3)] == ["b", "d", "f"]  # running, failed, interrupted
+    assert shown_steps(steps, 6) == steps
 
 
 def test_lines_say_each_change_once(capsys: pytest.CaptureFixture[str]) -> None:
-    show = LinePrinter()
+    show = WorkflowLinePrinter()
     for status in (StepStatus.PENDING, StepStatus.RUNNING, StepStatus.RUNNING, StepStatus.COMPLETED):
         show(run_view(step_view("a", status, elapsed_seconds=1.5)), "It waits." if status is StepStatus.PENDING else "")
     assert capsys.readouterr().out == "It waits.\na running\na completed in 1.5s\n"

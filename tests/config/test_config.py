@@ -160,6 +160,22 @@ def test_flags_win_over_variables_and_variables_over_the_file(write: Write) -> N
         ("schedules: {a: {expression: @daily}}", 1, ("quotation marks",)),
         ("scheduler: {shortest_interval_seconds: 0}", 1, ("scheduler.shortest_interval_seconds",)),
         ("store: {url: 5}", 1, ("store.url",)),
+        ("runners: {max_total: abc}", 1, ("runners.max_total must be a whole number", "not 'abc'.")),
+        (
+            "runners: {clusters: {a: {backend: proces}}}",
+            1,
+            ("runners.clusters.a.backend must be kubernetes or process, not 'proces'. Did you mean \"process\"?",),
+        ),
+        (
+            "runners:\n  profiles: [{name: a, labels: [b], max_running: abc}]",
+            2,
+            ("runners.profiles[0].max_running: Expected an integer or null, got 'abc'.",),
+        ),
+        (
+            "runners: {profiles: [{name: [a], labels: [b]}]}",
+            1,
+            ("runners.profiles[0].name: Expected a string, got an array.",),
+        ),
     ],
 )
 def test_a_problem_in_the_file_is_reported_with_its_line_and_key(
@@ -309,6 +325,19 @@ def test_check_goes_without_an_app(shop: Shop) -> None:
     assert result.exit_code == 0, result.output
     assert "ok   configuration: jobyard.yaml; all values are valid" in result.stdout
     assert "ok   queue: mail" in result.stdout
+
+
+def test_check_reads_the_definitions_of_languages(shop: Shop) -> None:
+    Path("jobyard.yaml").write_text("store: {url: 'sqlite:///own.db'}\nsandbox: {languages: ours.yaml}\n")
+    for text, level, says in (
+        ("bash: {rum: []}", "fail", "ours.yaml: bash: Object contains unknown field `rum`"),
+        ("ours: {version: [x], file: a, self_test: {source: a, stdout: b}}", "ok", "ours.yaml defines ours"),
+    ):
+        Path("ours.yaml").write_text(text)
+        result = shop.run("check", "--json", JOBYARD_APP="")
+        [finding] = [each for each in json.loads(result.stdout)["findings"] if each["what"] == "languages"]
+        assert (finding["level"], result.exit_code) == (level, int(level == "fail"))
+        assert says in finding["says"]
 
 
 def test_check_names_the_queue_whose_store_is_wrong(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from tests.observability.test_metrics import values
 from jobyard import Jobyard
 from jobyard.app.worker_metrics import MetricsReporter, WorkerMetrics, add_report
 from jobyard.domain.events import JobStarted
-from jobyard.observability.metric_changes import Change, MetricChanges
+from jobyard.observability.metric_changes import MetricChanges, SampleChange
 from jobyard.observability.metrics import BUCKETS, MAX_KINDS, OTHER, Metrics
 
 JOB = (("kind", "k"), ("queue", "q"))
@@ -66,7 +66,9 @@ def test_a_report_that_cannot_be_read_is_not_counted() -> None:
     for line in (b"", b"[", b'[["a"]]', b"{}"):
         add_report(server, line)
     assert values(server.text()) == values(before)
-    add_report(server, msgspec.json.encode([Change("jobyard_store_errors", "jobyard_store_errors_total", {}, 2.0)]))
+    add_report(
+        server, msgspec.json.encode([SampleChange("jobyard_store_errors", "jobyard_store_errors_total", {}, 2.0)])
+    )
     assert values(server.text())["jobyard_store_errors_total", ()] == 2
 
 

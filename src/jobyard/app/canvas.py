@@ -116,7 +116,7 @@ class Batch:
         return [job.id for job in children]
 
     async def _require_running(self, added: list[str]) -> None:
-        """The batch may have been cancelled, or open for too long, and does not know of what was added since."""
+        """Raise if the batch was cancelled, or was open for too long: it would not notice jobs that are added now."""
         job = await self._yard.store.get(self.id)
         if job is None or job.state.is_final or job.cancel_requested is not None:
             self._is_open = False

@@ -1,4 +1,4 @@
-"""Verbs of a yard for jobs by id: the same names, arguments and results as those of the client."""
+"""Jobyard methods for jobs by id: the same names, arguments and results as those of the client."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JobVerbs:
         return JobPage(items=tuple(map(readable_summary, found.jobs)), next_page_token=token)
 
     def jobs(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:
-        """All jobs that match, newest first, read page by page."""
+        """All jobs that match, newest first, read page by page. Also those that chains, groups and batches insert."""
         return self._walk(filter_of(where), page_size)
 
     def dead_letters(self, where: JobFilter | None = None, *, page_size: int = 200) -> AsyncIterator[JobSummary]:

@@ -1,4 +1,4 @@
-"""Verbs of a yard for queues, groups, workers and kinds: the same as those of the client."""
+"""Jobyard methods for queues, groups, workers and kinds: the same as those of the client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jobyard.domain import options
 from jobyard.domain.instant import as_datetime
 from jobyard.operations import queue_settings
 from jobyard.operations.commands import Commands, found_queue
+from jobyard.operations.organizations import known_group
 from jobyard.operations.worker_control import Control, control_worker
 from jobyard.ports.admin_store import QueueInfo
 
@@ -76,12 +77,12 @@ class QueueVerbs:
     async def set_limit(self, queue: str, group: str, limit: int) -> None:
         """Set the limit of a group: 0 blocks it, 1 makes it serial."""
         await self._require_queue(queue)
-        await Commands(self.store).set_limit(queue, group, limit)
+        await Commands(self.store).set_limit(queue, await known_group(self.store, queue, group), limit)
 
     async def remove_limit(self, queue: str, group: str) -> None:
         """Undo `set_limit`."""
         await self._require_queue(queue)
-        await Commands(self.store).remove_limit(queue, group)
+        await Commands(self.store).remove_limit(queue, await known_group(self.store, queue, group))
 
     async def workers(self) -> list[WorkerView]:
         """The live workers."""

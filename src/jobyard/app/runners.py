@@ -12,7 +12,7 @@ from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.domain.runners.cluster import ProcessCluster
 from jobyard.errors import ConfigurationError
 from jobyard.github.api import GitHubApi
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.launcher import Launcher
 from jobyard.github.manager import RunnerManager
 from jobyard.github.queries import RunnerQueries
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jobyard.runners")
 
+# How long launches that have begun may take to finish; after that their tickets go back to the queue.
 SHUTDOWN_SECONDS = 20.0
 
 
@@ -57,8 +58,8 @@ def require_runners(section: RunnersSection) -> None:
         )
 
 
-def build_intake(section: RunnersSection, store: Store) -> RunnerIntake:
-    return RunnerIntake(store, section.manager_settings())
+def build_ingest(section: RunnersSection, store: Store) -> EventIngest:
+    return EventIngest(store, section.manager_settings())
 
 
 def build_github(section: RunnersSection) -> GitHubApi:
@@ -95,7 +96,7 @@ def build_services(section: RunnersSection, store: Store) -> RunnerServices:
     settings = section.manager_settings()
     return RunnerServices(
         settings=settings,
-        intake=build_intake(section, store),
+        ingest=build_ingest(section, store),
         github=build_github(section),
         webhook_secrets=section.webhook_secrets,
         queries=RunnerQueries(store, settings),
@@ -119,7 +120,7 @@ class RunnerManagerProcess:
             services.github,
             build_launchers(section),
             worker_id=name,
-            intake=services.intake,
+            ingest=services.ingest,
         )
         executor: Executor = self.manager.executor
         if metrics is not None:

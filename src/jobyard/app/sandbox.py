@@ -58,6 +58,8 @@ def daemon_command(section: SandboxSection, path: str, slots: int, only: Sequenc
         words += ["--languages", section.languages]
     if section.pool is not None:
         words += ["--pool", str(section.pool)]
+    if section.unix_sockets:
+        words.append("--unix-sockets")
     for name in only:
         words += ["--only", name]
     return words
@@ -234,6 +236,7 @@ class WorkerSandbox:
 
     async def _publish_changes(self) -> None:
         published: object = None
+        logged: SandboxState | None = None
         published_at, loop = 0.0, asyncio.get_running_loop()
         while True:
             state = self.client.state
@@ -241,7 +244,8 @@ class WorkerSandbox:
             if current != published:
                 published, published_at = current, 0.0
                 if state is not None:
-                    log_abilities(state)
+                    log_abilities(state, logged)
+                    logged = state
             if not published_at or loop.time() - published_at >= PUBLISH_EVERY_SECONDS:
                 published_at = loop.time()
                 await self._publish()
@@ -269,15 +273,22 @@ def abilities(state: SandboxState) -> object:
     return state.tier, state.reason, state.languages, tuple(state.missing), state.checking
 
 
-def log_abilities(state: SandboxState) -> None:
+def log_abilities(state: SandboxState, before: SandboxState | None = None) -> None:
+    """Log what has changed: self-tests of slow languages end one after the other."""
     if state.tier is None:
         log.warning("cannot run programs: %s", state.reason)
         return
-    names = ", ".join(f"{language.name} {language.version}" for language in state.languages)
-    why = f" ({state.reason})" if state.reason else ""
-    log.info("running programs in tier %s%s: %s", state.tier, why, names or "no language passed its self-test")
+    if before is None or (before.tier, before.reason) != (state.tier, state.reason):
+        before = None
+        log.info("running programs in tier %s%s", state.tier, f" ({state.reason})" if state.reason else "")
+    known = () if before is None else before.languages
+    if names := ", ".join(f"{each.name} ({each.version})" for each in state.languages if each not in known):
+        log.info("languages that programs can use now: %s", names)
+    elif not state.languages and not state.checking:
+        log.warning("no language passed its self-test")
     for name, reason in state.missing.items():
-        log.warning("language %s is not offered: %s", name, reason)
+        if before is None or name not in before.missing:
+            log.warning("language %s is not offered: %s", name, reason)
 
 
 class SandboxFactory:

@@ -1,4 +1,4 @@
-"""Verbs of a yard for schedules: the same as those of the client."""
+"""Jobyard methods for schedules: the same as those of the client."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import msgspec
 
 from jobyard.app.jobyard import Jobyard
 from jobyard.observability.composite import CompositeObserver
-from jobyard.observability.metric_changes import Change, MetricChanges
+from jobyard.observability.metric_changes import MetricChanges, SampleChange
 from jobyard.observability.metrics import Metrics
 from jobyard.observability.wait_times import WaitTimeSampler
 
@@ -92,7 +92,7 @@ class MetricsReporter:
         deadline = time.monotonic() + LAST_REPORT_SECONDS
         self.run_once()
         while self._unsent and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # the pipe is full: the server empties it within milliseconds
             self.run_once()
         if not self._unsent:
             self.run_once()
@@ -102,6 +102,6 @@ class MetricsReporter:
 def add_report(metrics: Metrics, line: bytes) -> None:
     """Add a line of a report to the metrics of the supervisor."""
     try:
-        metrics.add(msgspec.json.decode(line, type=list[Change]))
+        metrics.add(msgspec.json.decode(line, type=list[SampleChange]))
     except msgspec.DecodeError:
         log.warning("a report of metrics cannot be read; it is not counted")

@@ -8,18 +8,20 @@ from typing import Any
 
 import click
 
-from jobyard.domain.instant import Instant, instant, rfc3339
+from jobyard.cli.times import time_value
+from jobyard.domain.instant import rfc3339
 from jobyard.domain.job import State
 from jobyard.ports.admin_store import Filter
 
-STATES = click.Choice([str(state) for state in State], case_sensitive=False)
+
+class StateChoice(click.Choice[str]):
+    """A state in either case; errors show the states as the help does."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"{str(value)[:50]!r} is not one of {', '.join(State)}."
 
 
-def time_value(ctx: click.Context, param: click.Parameter, value: str | None) -> Instant | None:
-    try:
-        return None if value is None else instant(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+STATES = StateChoice([str(state) for state in State], case_sensitive=False)
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,8 @@ from itertools import islice
 
 import click
 
+HELP = "jobyard.help"  # in the context's meta: whether --help was asked for
+
 
 def hoist(root: click.Group, context: click.Context, words: Sequence[str]) -> list[str]:
     """The words with the options of the root before the command; of an option given twice, the last one still wins.
@@ -20,9 +22,10 @@ def hoist(root: click.Group, context: click.Context, words: Sequence[str]) -> li
     for word in left:
         if word == "--":
             behind += [word, *left]
-        elif _option(command, context, word) is not None:
+        elif (own := _option(command, context, word)) is not None:
+            context.meta[HELP] = context.meta.get(HELP, False) or word in context.help_option_names
             target = before if command is root else behind
-            target += _with_value(_option(command, context, word), word, left)
+            target += _with_value(own, word, left)
         elif (option := _option(root, context, word)) is not None and not option.is_eager:
             before += _with_value(option, word, left)
         else:

@@ -11,9 +11,10 @@ from jobyard.errors import BadInput, JobNotFound
 from jobyard.operations.protocol import Operations
 from jobyard.ports.admin_store import Filter
 
-# Shorter ones name more than a minute, and so many jobs.
+# Shorter ones stand for more than a minute, and so for many jobs.
 LEAST = 8
 WHOLE = 36
+TOO_SHORT = re.compile(r"[0-9a-f]{1,7}")
 PREFIX = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]{0,27})?")
 TIME_DIGITS = 12  # of a UUIDv7: milliseconds since 1970
 # The clock of the program that made the id and that of the store may differ by this much.
@@ -24,10 +25,15 @@ MAX_SEARCHED = 20_000
 
 async def whole_id(operations: Operations, text: str) -> str:
     """The id that the text is, or that it begins. Raises JobNotFound, or BadInput if several jobs match."""
-    if len(text) >= WHOLE or not PREFIX.fullmatch(text.lower()):
+    is_short = TOO_SHORT.fullmatch(text.lower())
+    if len(text) >= WHOLE or not (is_short or PREFIX.fullmatch(text.lower())):
         return text
     with suppress(JobNotFound):  # an id of another form, which the program that enqueued the job chose
         return (await operations.job(text)).id
+    if is_short:
+        raise BadInput(
+            f"No job has the id {text}. To find one by the beginning of its id, pass at least {LEAST} characters."
+        )
     prefix = text.lower()
     first, last = times_of(prefix)
     found: set[str] = set()

@@ -10,15 +10,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.commands import COMMANDS, load_command
-from jobyard.cli.global_options import hoist
-from jobyard.cli.option_flags import setting_flag
+from jobyard.cli.global_options import HELP, hoist
+from jobyard.cli.option_flags import setting_flag, with_flags
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
 from jobyard.cli.target import chosen_server
 from jobyard.config import Configuration, LoadedConfig, load
 from jobyard.config.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, SERVER, STORE, unknown_variables
-from jobyard.errors import ConfigurationError, JobyardError, Unauthorized, did_you_mean
+from jobyard.errors import BadOption, ConfigurationError, JobyardError, Unauthorized, did_you_mean
 
 log = logging.getLogger("jobyard.app")
 
@@ -53,10 +54,13 @@ def token_hint(context: click.Context, error: JobyardError) -> str:
     server = context.obj.server if isinstance(context.obj, Session) else None
     if server is None or not server.is_generic or not isinstance(error, Unauthorized):
         return ""
-    return f" A token is not sent to an address that only {server.origin} names: pass it with --server."
+    return (
+        f" A token is not sent to an address that only {server.origin} names: "
+        f"pass --server {server.url}, or set {SERVER.variable}."
+    )
 
 
-class Root(click.Group):
+class RootCommand(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
@@ -68,19 +72,28 @@ class Root(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, hoist(self, ctx, args))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise click.UsageError(error.message + did_you_mean(args[0], COMMANDS), error.ctx) from None
+    def hint(self, ctx: click.Context, word: str) -> str:
+        return did_you_mean(word, COMMANDS) or self._elsewhere(ctx, word)
+
+    def _elsewhere(self, ctx: click.Context, word: str) -> str:
+        """The commands of that name in groups: `jobyard retry` is `jobyard jobs retry`."""
+        groups = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        found = [
+            f"{ctx.command_path} {name} {word}"
+            for name, group in groups.items()
+            if isinstance(group, click.Group) and word in group.commands
+        ]
+        return f" There is {', '.join(found)}." if found else ""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except JobyardError as error:
-            raise CommandError(str(error) + token_hint(ctx, error), ctx) from error
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            if isinstance(error, BadOption) and command is not None:
+                with_flags(error, command)
+            messages = dict.fromkeys(map(str, (error, *getattr(error, "others", ()))))
+            raise CommandError("\n".join(messages) + token_hint(ctx, error), ctx) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -91,7 +104,7 @@ class Root(click.Group):
             raise CommandError(message, ctx) from error
 
 
-@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=RootCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="jobyard", prog_name="jobyard")
 @setting_flag(CONFIG, metavar="FILE")
 @setting_flag(STORE, metavar="URL")
@@ -120,7 +133,7 @@ def cli(context: click.Context, /, config: str | None, **flags: str | None) -> N
         found = load(os.environ, config or None, given)
         session = Session(found, server=chosen_server(context, found, os.environ))
     except ConfigurationError as error:
-        if context.invoked_subcommand != "check":
+        if context.invoked_subcommand != "check" and not context.meta.get(HELP):
             raise
         session = Session(LoadedConfig(Configuration(), {}, None), str(error).splitlines())
     context.obj = session

@@ -49,6 +49,6 @@ def _metrics(health: WorkerHealth, services: RunnerServices) -> RunnerMetrics:
     from jobyard.github.metrics import RunnerMetrics, gauges_text  # noqa: PLC0415  # its package is an extra
 
     metrics = RunnerMetrics(health.metrics.registry)
-    metrics.attach_intake(services.intake)
+    metrics.attach_ingest(services.ingest)
     health.gauges.append(lambda: gauges_text(services.queries))
     return metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from jobyard.sandbox.attacks.runner import (
 from jobyard.sandbox.attacks.scenarios import AttackContext
 from jobyard.sandbox.protocol import SandboxState, Tier
 
-MARKS = {True: "[green]✔ held[/]", False: "[bold red]✘ NOT HELD[/]", None: "[dim]– not here[/]"}  # noqa: RUF001
+MARKS = {True: "[green]✔ contained[/]", False: "[bold red]✘ ESCAPED[/]", None: "[dim]– not applicable[/]"}  # noqa: RUF001
 HEADINGS = (">#", "~attack", "~expected", "~seen", ">ms", "verdict")
 HELD = {
     Tier.A: "namespaces made as root, limits by control groups",
@@ -49,7 +49,8 @@ async def attack(session: Session, socket: Path | None, tier: str | None, withou
         raise click.UsageError(f"--only {','.join(only)} matches no attack.")
     with _cleanup_on_sigterm():
         chosen = Tier(tier) if tier else None, Layer(without) if without else None
-        async with _stage(socket, *chosen, languages_of(items)) as context:
+        options = _options(session)
+        async with _stage(socket, *chosen, languages_of(items), options=options) as context:
             if context.state.tier is None:
                 raise ConfigurationError(f"The sandbox cannot run programs: {context.state.reason}")
             _print_state(session, msgspec.structs.replace(context.state, idle={}))
@@ -74,7 +75,8 @@ def _cleanup_on_sigterm() -> Iterator[None]:
 
 async def print_status(session: Session, socket: Path | None) -> None:
     configured = session.configuration.sandbox.languages
-    async with _stage(socket, None, None, file=Path(configured) if configured else None) as context:
+    file = Path(configured) if configured else None
+    async with _stage(socket, None, None, file=file, options=_options(session)) as context:
         if context.is_private:
             await context.connection.checked_state()
             await settled_snapshot(context.connection, seconds=5)  # wait until its pool is filled
@@ -91,6 +93,10 @@ async def print_status(session: Session, socket: Path | None) -> None:
         raise click.exceptions.Exit(1)
 
 
+def _options(session: Session) -> list[str]:
+    return ["--unix-sockets"] if session.configuration.sandbox.unix_sockets else []
+
+
 @asynccontextmanager
 async def _stage(
     socket: Path | None,
@@ -98,6 +104,7 @@ async def _stage(
     without: Layer | None,
     languages: Collection[str] = (),
     file: Path | None = None,
+    options: Sequence[str] = (),
 ) -> AsyncIterator[AttackContext]:
     try:
         if socket is not None:
@@ -105,7 +112,14 @@ async def _stage(
                 yield context
             return
         async with (
-            private_daemon(tier=tier, without=without, slots=CONCURRENT_ATTACKS, languages=languages, file=file) as own,
+            private_daemon(
+                tier=tier,
+                without=without,
+                slots=CONCURRENT_ATTACKS,
+                languages=languages,
+                file=file,
+                options=options,
+            ) as own,
             attack_context(own.socket, without=without, secret=own.secret, is_private=True) as context,
         ):
             yield context
@@ -147,7 +161,8 @@ def _show(session: Session, state: SandboxState, reports: list[AttackReport]) ->
     absent = sum(report.contained is None for report in reports)
     loose = len(reports) - held - absent
     colour = "red" if loose else "green"
-    session.print_markup(f"[{colour}]{held} held, {loose} not held[/], {absent} not here, in tier {state.tier}")
+    counts = f"[{colour}]{held} contained, {loose} not contained[/], {absent} not applicable"
+    session.print_markup(f"{counts}, in tier {state.tier}")
     for report in (report for report in reports if report.contained is False):
         session.print_markup(f"[red]#{report.number} {escape(report.name)}[/]: {escape('; '.join(report.problems))}")
 
@@ -180,6 +195,12 @@ def _print_state(session: Session, state: SandboxState) -> None:
     session.print_markup(f"tier       [bold]{state.tier}[/]  {HELD[state.tier]}")
     if state.reason:
         session.print_markup(f"reason     {escape(state.reason)}")
+    if state.unix_sockets:
+        session.print_markup("sockets    Unix stream sockets among the processes of a program")
+    if state.why_no_unix_sockets:
+        session.print_markup(
+            f"[yellow]sockets    sandbox.unix_sockets has no effect: {escape(state.why_no_unix_sockets)}[/]"
+        )
     for language in state.languages:
         pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.name in state.idle else ""
         session.print_markup(f"language   {escape(language.name)}  {escape(language.version)}{pool}")

@@ -13,9 +13,11 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import click
 import msgspec
 
 from jobyard.api.schemas.charts import ConfigurationItem
+from jobyard.api.schemas.events import CheckView
 from jobyard.app.declarations import job_factory
 from jobyard.app.jobyard import Jobyard
 from jobyard.app.process_manager import SLACK_SECONDS, Supervisor
@@ -23,14 +25,16 @@ from jobyard.app.runners import RunnerManagerProcess, build_services
 from jobyard.app.sandbox import enable_sandbox
 from jobyard.app.scheduling import Scheduling
 from jobyard.app.tracing import make_tracing
-from jobyard.cli.commands.config import every_value
+from jobyard.cli.commands.config import DEFAULT, every_value
 from jobyard.cli.commands.scheduler import declare_schedules, require_shared_store
 from jobyard.cli.commands.worker import require_packages, run_loop
+from jobyard.cli.option_flags import settings_given
 from jobyard.cli.session import Session
 from jobyard.config.keys import SECTIONS
 from jobyard.config.sections import ServerSection
 from jobyard.config.settings import ADMIN_TOKEN
 from jobyard.config.store_url import shown
+from jobyard.domain.text import counted
 from jobyard.observability.composite import CompositeObserver
 from jobyard.observability.notifications import Notifier
 from jobyard.operations.alerts import AlertSettings, AlertWatcher
@@ -84,8 +88,8 @@ def start(
     yard = session.yard()
     if up is not None and up.has_sandbox:
         enable_sandbox(yard, session.configuration.sandbox, up.worker_options["concurrency"])
-    workflows = session.workflow_catalog(yard)
     session.set_up_logs("info", everything=True)
+    workflows = session.workflow_catalog(yard, logs=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     require_packages("The server")
     from jobyard.server.server import listen, require_certificate  # noqa: PLC0415  # its packages are an extra
@@ -130,6 +134,7 @@ async def _run(
         shortest = session.configuration.scheduler.shortest_interval_seconds
         server = Server(yard.store, make, access, section, request_spans(session), shortest)
         server.dependencies.workflows = workflows
+        server.dependencies.health.more.append(functools.partial(workflow_check, workflows))
         apply_configuration(session, server)
         runner_metrics = await runner_services(session, yard, server, beside)
         server.dependencies.health.needs_workers = up is not None and up.supervisor is not None
@@ -163,10 +168,21 @@ async def _run(
     log.info("stopped")
 
 
+def workflow_check(workflows: WorkflowCatalog) -> CheckView:
+    """Never a reason to send no requests here. Names no files: everybody may read it."""
+    number = len(workflows.invalid)
+    reason = f"{counted(number, 'workflow file')} not loaded: jobyard workflows check says why." if number else ""
+    return CheckView(name="workflow_files", ok=True, reason=reason)
+
+
 def apply_configuration(session: Session, server: Server) -> None:
     dependencies, sandbox = server.dependencies, session.configuration.sandbox
+    flags = settings_given(click.get_current_context())
+    values = {each.key: (each.origin, each.value) for each in every_value(session.found)} | flags
+    if values["store.url"][0] == DEFAULT and values["store.url"][1] != dependencies.store.url:
+        values["store.url"] = ("application", dependencies.store.url)
     dependencies.configuration = tuple(
-        ConfigurationItem(key=each.key, value=each.value, origin=each.origin) for each in every_value(session.found)
+        ConfigurationItem(key=key, value=value, origin=origin) for key, (origin, value) in values.items()
     )
     dependencies.bounds = sandbox.bounds
     dependencies.rejects_without_sandbox = sandbox.reject_when_unavailable
@@ -188,7 +204,7 @@ async def runner_services(
     beside.push_async_callback(services.github.stop)
     server.dependencies.runners = services
     metrics = RunnerMetrics(server.dependencies.exporter.metrics.registry)
-    metrics.attach_intake(services.intake)
+    metrics.attach_ingest(services.ingest)
     return metrics
 
 
@@ -228,6 +244,9 @@ async def until_stopped(
 
         link = None if session.notify.is_active else await login_link(access, listener)
         announce(session, yard, url, access, "API only" if up is None else up.summary, link)
+        if warning := server.dependencies.workflows.warning:
+            session.echo(warning)
+            sys.stdout.flush()
     ready.cancel()
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 

@@ -19,6 +19,7 @@ from jobyard.app.sandbox import suggest_queue
 from jobyard.app.tracing import set_up_sdk
 from jobyard.cli.app_loader import load_app
 from jobyard.cli.logging import set_up_logs
+from jobyard.cli.option_flags import with_flags
 from jobyard.cli.render.json import as_json
 from jobyard.cli.render.output import echo, print_markup, print_table, relative
 from jobyard.cli.require_store import require_database
@@ -31,7 +32,7 @@ from jobyard.config.settings import LOG_LEVEL
 from jobyard.config.store_factory import make_sharded_store, make_store
 from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.text import visible
-from jobyard.errors import ConfigurationError
+from jobyard.errors import BadOption, ConfigurationError
 from jobyard.executors.sandbox.program import QUEUE
 from jobyard.github.tickets import QUEUE as RUNNERS
 from jobyard.operations.job_factory import JobFactory
@@ -207,11 +208,14 @@ class Session:
         """By the handlers of the application; without one, every kind is accepted."""
         return JobFactory() if self.app_name is None else job_factory(self.app(), has_app=True)
 
-    def workflow_catalog(self, app: Jobyard | None = None) -> WorkflowCatalog:
-        """The workflow files, checked by the handlers of the application if there is one."""
+    def workflow_catalog(self, app: Jobyard | None = None, *, logs: bool = False) -> WorkflowCatalog:
+        """The workflow files, checked by the handlers of the application if there is one.
+
+        With `logs`, the problems of those that are invalid are logged.
+        """
         if app is None and self.app_name is not None:
             app = self.app()
-        return load_catalog(self.configuration, app if self.app_name is not None else None)
+        return load_catalog(self.configuration, app if self.app_name is not None else None, logs=logs)
 
     def set_up_logs(self, usual: str = LOG_LEVEL.default, *, everything: bool = False) -> None:
         log = self.configuration.log
@@ -292,7 +296,7 @@ absolute_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_wants_absolute,
-    help="Show times as such, in UTC, not as their distance from now.",
+    help="Show absolute times, in UTC, instead of relative ones.",
 )
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_wants_json, help="Print JSON.")
 
@@ -302,12 +306,17 @@ def async_command(function: Callable[Concatenate[Session, P], Awaitable[T]]) -> 
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        session = click.get_current_context().find_object(Session)
+        context = click.get_current_context()
+        session = context.find_object(Session)
         assert session is not None
 
         async def body() -> T:
             return await function(session, *args, **kwargs)
 
-        return asyncio.run(body())
+        try:
+            return asyncio.run(body())
+        except BadOption as error:
+            with_flags(error, context.command)
+            raise
 
     return json_option(run)

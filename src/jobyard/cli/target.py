@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from jobyard.config import LoadedConfig
-from jobyard.config.settings import API_URL, SERVER
+from jobyard.config.settings import API_URL, SERVER, STORE
 from jobyard.errors import ConfigurationError
 
 
@@ -30,6 +30,22 @@ class ServerTarget(NamedTuple):
         )
 
 
+def generic_server_note(server: ServerTarget | None, found: LoadedConfig, environment: Mapping[str, str]) -> str:
+    """A sentence on what API_URL does, used or ignored, because it may be meant for another program.
+
+    Nothing is said about flags and JOBYARD_SERVER, which are given on purpose.
+    """
+    origin = found.names_store_by() or f"the application of {found.names_app_by()}"
+    if server is not None:
+        return f"Asking {server.url}, which {server.origin} names." if server.is_generic else ""
+    if not environment.get(API_URL.variable) or origin == STORE.flag:
+        return ""
+    return (
+        f"{API_URL.variable} is ignored: the store is named by {origin}, which has more weight. "
+        f"To ask the server, pass {SERVER.flag} or set {SERVER.variable}."
+    )
+
+
 def chosen_server(context: click.Context, found: LoadedConfig, environment: Mapping[str, str]) -> ServerTarget | None:
     """A flag wins over variables; --server and --store together are an error."""
     url = context.params.get("server") or ""
@@ -41,5 +57,6 @@ def chosen_server(context: click.Context, found: LoadedConfig, environment: Mapp
     if url and not store_by_flag:
         return ServerTarget(url, str(SERVER.flag) if by_flag else SERVER.variable, is_alone)
     # API_URL is a common name, which may be meant for another program: it counts only if nothing names a store.
+    # An app does, also with the default store: its workers use that one.
     url = environment.get(API_URL.variable, "")
     return ServerTarget(url, API_URL.variable, is_alone) if url and is_alone and not store_by_flag else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jobyard.app.declarations import declarations_of
@@ -10,9 +11,11 @@ from jobyard.app.jobyard import Jobyard
 from jobyard.config.sections import Configuration
 from jobyard.config.workflow_files import WorkflowFolder, read_files, read_folder
 from jobyard.domain.platforms import known_platforms
-from jobyard.errors import InvalidWorkflow
+from jobyard.domain.workflow_files.validation import HandlerParameters
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES
 from jobyard.operations.workflow_catalog import WorkflowCatalog
+
+log = logging.getLogger("jobyard.workflow")
 
 USUAL_FOLDER = "workflows"
 
@@ -26,10 +29,14 @@ def workflow_folder(configuration: Configuration) -> Path | None:
     return usual if usual.is_dir() else None
 
 
-def step_kinds(yard: Jobyard) -> Collection[str]:
-    """The kinds that a step can have."""
-    tasks = declarations_of(yard).tasks
-    return [name for name, task in tasks.items() if not (task.handler.is_workflow or task.handler.transactional)]
+def step_kinds(yard: Jobyard) -> Mapping[str, HandlerParameters]:
+    """The kinds that a step can have, with the parameters of their handlers."""
+    handlers = {name: task.handler for name, task in declarations_of(yard).tasks.items()}
+    return {
+        name: HandlerParameters(handler.names, handler.required_names)
+        for name, handler in handlers.items()
+        if not (handler.is_workflow or handler.transactional)
+    }
 
 
 def read_workflows(
@@ -37,7 +44,7 @@ def read_workflows(
 ) -> WorkflowFolder:
     """The valid workflows of the folder or of these files, and the problems of the others.
 
-    Without an application, kinds are not checked.
+    Without an application, kinds and the names of inputs are not checked.
     """
     kinds = None if app is None else step_kinds(app)
     platforms = known_platforms(configuration.platforms)
@@ -45,14 +52,18 @@ def read_workflows(
         return read_files(files, kinds=kinds, platforms=platforms)
     folder = workflow_folder(configuration)
     if folder is None:
-        return WorkflowFolder({}, ())
+        return WorkflowFolder({})
     return read_folder(folder, kinds=kinds, platforms=platforms)
 
 
-def load_catalog(configuration: Configuration, app: Jobyard | None) -> WorkflowCatalog:
-    """All workflows. Raises InvalidWorkflow with every problem of every file."""
+def load_catalog(configuration: Configuration, app: Jobyard | None, *, logs: bool = False) -> WorkflowCatalog:
+    """The valid workflows; with `logs`, every problem of the other files is logged.
+
+    One invalid file must not keep a server or a worker from starting: after a crash, all jobs would wait for it.
+    """
     found = read_workflows(configuration, app)
-    if found.problems:
-        raise InvalidWorkflow(found.problems)
+    if logs:
+        for problem in found.problems:
+            log.error("workflow file not loaded: %s", problem)
     most = MAX_PAYLOAD_BYTES if app is None else app.max_payload_bytes
-    return WorkflowCatalog(found.definitions, configuration.platforms, most)
+    return WorkflowCatalog(found.definitions, configuration.platforms, most, found.invalid)

@@ -66,6 +66,7 @@ CONSEQUENCES: Mapping[str, str] = {
     ),
     "server.port": "In use: the server does not start, and says so.",
     "server.root_path": "Links and the login page lead nowhere.",
+    "server.environment": "A person takes one environment for another.",
     "server.public_origin": "Changes from the pages in a browser get status 403.",
     "server.tls_cert": "Missing or not a certificate: the server does not start.",
     "server.tls_key": "Not the key of the certificate: the server does not start.",
@@ -91,6 +92,10 @@ CONSEQUENCES: Mapping[str, str] = {
     "sandbox.slots": "Too high: programs slow each other down, and reach their time limits.",
     "sandbox.languages": "Missing or invalid: the daemon does not start, and names the line.",
     "sandbox.pool": "Too high: memory. 0: each program waits for its interpreter.",
+    "sandbox.unix_sockets": (
+        "true without need: more of the kernel within reach of programs. true in another tier: no effect, and "
+        "`jobyard sandbox status` says why."
+    ),
     "sandbox.allow_users": "The user of the workers is missing: they cannot connect, and no program runs.",
     "sandbox.reject_when_unavailable": "true: submitters need to repeat their requests. false: programs wait.",
     "sandbox.max_time_seconds": "Too high: a few endless programs take up all slots for that long.",
@@ -124,7 +129,7 @@ CONSEQUENCES: Mapping[str, str] = {
         "Too high: it reaches secondary rate limits of GitHub. Too low: runners start one after another."
     ),
     "runners.warm_url": "Not reachable from the pods: warm runners get no configuration and are replaced.",
-    "workflows.folder": "Not there, or an invalid file: the program does not start, and names file and place.",
+    "workflows.folder": "Not there: the program does not start. An invalid file: it is not loaded; the log names it.",
     "log.level": "debug: very many lines. error: failed attempts that run again are not logged.",
     "log.format": "text where a collector expects JSON: lines without fields.",
     "log.service_name": "The same for two services: their lines cannot be told apart.",

@@ -19,6 +19,7 @@ from jobyard.operations.schedule_options import make_schedule
 
 USUAL_FILE = "jobyard.yaml"
 STORE_URL: Path = ("store", "url")
+WORKER_APP: Path = ("worker", "app")
 WORKER_PLATFORMS: Path = ("worker", "platforms")
 WORKER_QUEUES: Path = ("worker", "queues")
 
@@ -36,6 +37,10 @@ class LoadedConfig(NamedTuple):
     def names_store_by(self) -> str:
         """The flag, the variable, or the place in the file that names the store; empty if nothing does."""
         return self.given[STORE_URL].origin if STORE_URL in self.given else ""
+
+    def names_app_by(self) -> str:
+        """The same of the application."""
+        return self.given[WORKER_APP].origin if WORKER_APP in self.given else ""
 
 
 def load(

@@ -11,9 +11,12 @@ import msgspec
 from jobyard.domain import options
 from jobyard.domain.runners.cluster import Cluster, KubernetesCluster, ProcessCluster
 from jobyard.domain.runners.profile import RunnerProfile, RunnerTimeouts
+from jobyard.domain.type_words import readable
 from jobyard.errors import BadOption, did_you_mean
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(\w+)`")
+_PART = re.compile(r"\.(\w+)|\[(\d+)\]")
+BACKENDS = tuple(str(struct.__struct_config__.tag) for struct in (KubernetesCluster, ProcessCluster))
 _FIELDS = {
     name
     for struct in (RunnerProfile, RunnerTimeouts, KubernetesCluster, ProcessCluster)
@@ -30,8 +33,25 @@ def convert(name: str, value: Any, type_: Any) -> Any:
         unknown = _UNKNOWN_FIELD.search(message)
         hint = did_you_mean(unknown[1], _FIELDS) if unknown else ""
         where = message.partition(" - at `$")[2].rstrip("`")
-        reason = message.partition(" - at `")[0].removeprefix("Object ")
+        reason = readable(message.partition(" - at `")[0].removeprefix("Object "))
+        expected, got, _ = reason.partition(", got ")
+        wrong = _value_at(value, where) if got else None
+        if isinstance(wrong, str | int | float):
+            reason = f"{expected}, got {options.shown(wrong)}"
         raise BadOption(f"{name}{where}: {reason}.{hint}", option=name) from None
+
+
+def _value_at(value: Any, path: str) -> Any:
+    """The value at a path of msgspec; None if the path does not say which.
+
+    >>> _value_at([{"timeouts": {"idle": "abc"}}], "[0].timeouts.idle")
+    'abc'
+    """
+    if "[...]" in path:
+        return None
+    for name, index in _PART.findall(path):
+        value = value[name] if name else value[int(index)]
+    return value
 
 
 def profiles(name: str, value: Any) -> tuple[RunnerProfile, ...]:
@@ -60,6 +80,11 @@ def clusters(name: str, value: Any) -> dict[str, Cluster]:
     for key, given in value.items():
         options.check_name(f"{name} name", key)
         one = {"backend": "kubernetes", **given} if isinstance(given, Mapping) else given
+        backend = one.get("backend") if isinstance(one, Mapping) else None
+        if isinstance(one, Mapping) and backend not in BACKENDS:
+            where, allowed = f"{name}.{key}.backend", " or ".join(BACKENDS)
+            hint = did_you_mean(str(backend)[:50], BACKENDS)
+            raise BadOption(f"{where} must be {allowed}, not {options.shown(backend)}.{hint}", option=name)
         found[key] = convert(f"{name}.{key}", one, Cluster)
     return found
 

@@ -41,6 +41,7 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     root_path: str = ""  # the path prefix behind a proxy, such as /jobs
+    environment: str = ""  # a badge of the dashboard, such as production
     public_origin: str | None = None  # the origin that browsers see, such as https://jobs.example.com
     tls_cert: str | None = None  # None: no TLS
     tls_key: str | None = None  # None: in the file of tls_cert
@@ -70,6 +71,7 @@ class SandboxSection(Bounds, frozen=True, kw_only=True):
     slots: int | None = None  # None: the concurrency of the worker
     languages: str | None = None  # None: the languages.yaml of the package
     pool: int | None = None  # None: as in languages.yaml
+    unix_sockets: bool = False  # whether programs may create Unix stream sockets
     allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, besides root and its own user
     webhook_secret: str | None = None  # signs the webhooks of programs that bring no secret of their own
     webhooks_to_private: bool = False  # whether they may call addresses that are not public

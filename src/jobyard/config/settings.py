@@ -122,7 +122,7 @@ SERVER = _variable(
 )
 API_URL = _variable(
     "API_URL",
-    "The same as JOBYARD_SERVER, if that is not set and neither a store nor an app is; but a token is not sent there.",
+    "Like JOBYARD_SERVER. Used only if JOBYARD_SERVER, a store and an app are all not set. No token is sent there.",
 )
 _variable(
     "JOBYARD_TOKEN",
@@ -150,7 +150,8 @@ _key(
 MEMORY_LIMIT = _key(
     "worker.memory_limit",
     "The memory of a worker with its child processes, such as 4G: at 90 % of it the worker takes no more jobs and "
-    "replaces itself. 0: no limit. Not set: by the class of its platforms, if they have one.",
+    "replaces itself. 0: no limit. Not set: 4G if it serves a platform of class browser, 2G for class "
+    "api, else no limit.",
     flag="--memory-limit",
 )
 LEASE_SECONDS = _key(
@@ -190,6 +191,10 @@ ROOT_PATH = _key(
     "The path prefix under which a proxy serves jobyard, such as /jobs; the proxy may remove it or not.",
     flag="--root-path",
 )
+_key(
+    "server.environment",
+    "A word that the dashboard shows beside its name, such as production or staging.",
+)
 PUBLIC_ORIGIN = _key(
     "server.public_origin",
     "The origin that browsers see behind a proxy, such as https://jobs.example.com; needed if the proxy changes the "
@@ -199,9 +204,7 @@ PUBLIC_ORIGIN = _key(
 TLS_CERT = _key(
     "server.tls_cert", "A PEM file with a certificate and its chain: the server then speaks HTTPS.", flag="--tls-cert"
 )
-TLS_KEY = _key(
-    "server.tls_key", "A PEM file with the private key. Not set: it is in the file of --tls-cert.", flag="--tls-key"
-)
+TLS_KEY = _key("server.tls_key", "A PEM file with the private key. Not set: read from --tls-cert.", flag="--tls-key")
 _key("server.max_body_bytes", "The largest request body; a larger one gets status 413.")
 _key("server.requests_per_second", "The sustained request rate of one token; above it, requests get status 429.")
 _key("server.request_burst", "The number of requests that one token may send in a burst.")
@@ -261,6 +264,12 @@ SANDBOX_LANGUAGES = _key("sandbox.languages", "A languages.yaml that replaces th
 SANDBOX_POOL = _key(
     "sandbox.pool", "How many warm interpreters to keep per language. Not set: as in languages.yaml.", flag="--pool"
 )
+SANDBOX_UNIX_SOCKETS = _key(
+    "sandbox.unix_sockets",
+    "Whether programs may create Unix stream sockets, among their own processes: `multiprocessing.Manager` needs them. "
+    "Only in tier A, and in tier B with a control group. See sandbox.md.",
+    flag="--unix-sockets",
+)
 _key(
     "sandbox.allow_users",
     "The users that may connect to `jobyard sandboxd`, separated by commas, besides root and its own user.",
@@ -281,7 +290,7 @@ _key(
 )
 _key("sandbox.max_time_seconds", "The longest time limit that a request may set.")
 _key("sandbox.max_memory_mb", "The most memory that a request may set.")
-_key("sandbox.max_processes", "The most processes and threads.")
+_key("sandbox.max_processes", "The most processes and threads that a request may allow.")
 _key("sandbox.max_files_open", "The most open files of a process.")
 _key("sandbox.max_output_bytes", "The most output to keep, for each of stdout and stderr.")
 _key("sandbox.max_disk_mb", "The most disk space for the working folder.")
@@ -350,7 +359,7 @@ _key(
     secret=True,
 )
 _key("alerts.queue_length", "An alert is sent when more jobs than this wait in a queue. Empty in the file: none.")
-_key("alerts.worker_lost", "Whether an alert is sent when a worker is gone without having stopped.")
+_key("alerts.worker_lost", "Whether an alert is sent when a worker no longer reports without having stopped.")
 _key("alerts.interval_seconds", "How often the server looks at queues and workers.")
 _key("alerts.repeat_seconds", "After this long, an alert whose cause lasts is sent again.")
 _key(

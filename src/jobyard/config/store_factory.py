@@ -52,6 +52,10 @@ def make_store(url: str, clock: Clock | None = None) -> Store:
     Traceback (most recent call last):
       ...
     jobyard.errors.UnknownStore: The store URL sqlit:///jobs.db has an unknown scheme. Did you mean "sqlite"? ...
+    >>> make_store("redis+unix:///run/redis.sock")
+    Traceback (most recent call last):
+      ...
+    jobyard.errors.UnknownStore: The store URL redis+unix:///run/redis.sock names a Unix socket, which is not ...
     >>> make_store("memory://").url
     'memory://'
     """
@@ -71,6 +75,8 @@ def make_store(url: str, clock: Clock | None = None) -> Store:
             return _postgres(url, clock)
     fault = "has an unknown scheme" if "://" in url else "has no ://"
     hint = did_you_mean(parts.scheme or re.split("[:/]", url)[0], SCHEMES)
+    if "unix" in parts.scheme:
+        fault, hint = "names a Unix socket, which is not supported for Redis", " Use the host and port of the server."
     raise UnknownStore(
         f"The store URL {shown(url)} {fault}.{hint} Known: sqlite:///relative.db, "
         "sqlite:////absolute.db, redis://host:6379/0, postgresql://user@host/database, memory://."

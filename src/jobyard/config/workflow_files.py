@@ -15,10 +15,11 @@ FORMATS = {".json": Format.JSON, ".yaml": Format.YAML, ".yml": Format.YAML}
 
 
 class WorkflowFolder(NamedTuple):
-    """The valid workflows of a folder by id, and the problems of the others: one line each."""
+    """The valid workflows of a folder by id; the problems of the others, one line each, and the paths of these."""
 
     definitions: Mapping[str, WorkflowDefinition]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    invalid: tuple[str, ...] = ()
 
 
 def read_folder(
@@ -41,17 +42,20 @@ def read_files(
     """These workflow files, and those of these folders; no two may have the same id."""
     definitions: dict[str, WorkflowDefinition] = {}
     problems: list[str] = []
+    invalid: list[str] = []
     for path in (each for given in paths for each in (_files_of(given) if given.is_dir() else [given])):
         try:
             found = read_workflow(path, kinds=kinds, platforms=platforms)
         except InvalidWorkflow as error:
             problems += error.problems
+            invalid.append(str(path))
             continue
         if found.id in definitions:
             problems.append(f'{path}: /id: is "{found.id}", as that of {definitions[found.id].file}. Rename one.')
+            invalid.append(str(path))
         else:
             definitions[found.id] = found
-    return WorkflowFolder(definitions, tuple(problems))
+    return WorkflowFolder(definitions, tuple(problems), tuple(invalid))
 
 
 def _is_workflow(path: Path) -> bool:

@@ -16,7 +16,7 @@ CREATED = "_created"
 SampleKey = tuple[str, tuple[tuple[str, str], ...]]
 
 
-class Change(msgspec.Struct, frozen=True, array_like=True):
+class SampleChange(msgspec.Struct, frozen=True, array_like=True):
     """The growth of one sample of a metric."""
 
     metric: str
@@ -36,7 +36,7 @@ class MetricChanges:
         self._registry = registry
         self._taken: dict[SampleKey, float] = {}
 
-    def take(self) -> list[Change]:
+    def take(self) -> list[SampleChange]:
         """A new sample is reported even if it is 0: a histogram needs all of its buckets."""
         found = []
         for metric in self._registry.collect():
@@ -44,7 +44,9 @@ class MetricChanges:
                 key = key_of(sample)
                 taken = self._taken.get(key)
                 if sample.value != taken and not sample.name.endswith(CREATED):
-                    found.append(Change(metric.name, sample.name, dict(sample.labels), sample.value - (taken or 0.0)))
+                    found.append(
+                        SampleChange(metric.name, sample.name, dict(sample.labels), sample.value - (taken or 0.0))
+                    )
                     self._taken[key] = sample.value
         return found
 
@@ -61,7 +63,7 @@ class SummedRegistry(Collector):
         self._shown = shown
         self._added: dict[str, dict[SampleKey, float]] = {}
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, changes: Sequence[SampleChange]) -> None:
         for change in changes:
             labels = {name: self._shown(name, value) for name, value in change.labels.items()}
             added = self._added.setdefault(change.metric, {})

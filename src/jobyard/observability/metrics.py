@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from jobyard.domain import events as e
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import QueueSettings, State
-from jobyard.observability.metric_changes import Change, SummedRegistry
+from jobyard.observability.metric_changes import SampleChange, SummedRegistry
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
@@ -96,7 +96,7 @@ class Metrics:
     def _shown(self, label: str, value: str) -> str:
         return {"queue": self._queue, "kind": self._kind}.get(label, str)(value)
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, changes: Sequence[SampleChange]) -> None:
         """Add what another process counted."""
         self._summed.add(changes)
 

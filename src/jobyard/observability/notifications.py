@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobyard.errors import ConfigurationError
@@ -25,13 +25,13 @@ class Notifier:
         self._timeout_seconds = timeout_seconds
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports, which users cannot mend
-            self._services = [_service(number, url) for number, url in enumerate(urls, start=1)]
+            self._services = {name: _service(name, url) for name, url in _named(urls)}
 
     async def send(self, title: str, text: str) -> bool:
-        sent = await asyncio.gather(*(self._send(service, title, text) for service in self._services))
-        failed = sent.count(False)
+        sent = await asyncio.gather(*(self._send(service, title, text) for service in self._services.values()))
+        failed = [name for name, is_sent in zip(self._services, sent, strict=True) if not is_sent]
         if failed:
-            log.warning("an alert could not be sent to %d of %d services", failed, len(sent))
+            log.warning("an alert could not be sent to %s of alerts.urls", ", ".join(failed))
         return not failed
 
     async def _send(self, service: Any, title: str, text: str) -> bool:
@@ -60,7 +60,18 @@ class Notifier:
             return False
 
 
-def _service(number: int, url: str) -> Any:
+def _named(urls: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each URL with a name for messages; its host may be a secret.
+
+    >>> list(_named(["slack://token"]))
+    [('entry 1 (slack://…)', 'slack://token')]
+    """
+    for number, url in enumerate(urls, start=1):
+        scheme = url.partition("://")[0] if "://" in url else "…"
+        yield f"entry {number} ({scheme}://…)", url
+
+
+def _service(name: str, url: str) -> Any:
     try:
         import apprise  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
@@ -71,9 +82,8 @@ def _service(number: int, url: str) -> Any:
     logging.getLogger("apprise").setLevel(logging.CRITICAL)  # its messages contain addresses
     service = apprise.Apprise()
     if not service.add(url):
-        scheme = url.partition("://")[0] if "://" in url else "…"
         raise ConfigurationError(
-            f"Cannot use entry {number} of alerts.urls ({scheme}://…): apprise does not understand it. "
+            f"Cannot use {name} of alerts.urls: apprise does not understand it. "
             "See docs/howto/monitoring.md for the forms of Slack and Discord."
         )
     return service

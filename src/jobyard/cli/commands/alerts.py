@@ -6,14 +6,15 @@ import socket
 
 import click
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.session import Session, async_command
 from jobyard.errors import ConfigurationError, NotPossible
 from jobyard.observability.notifications import Notifier
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def alerts() -> None:
-    """Alerts to Slack, Discord and other services.
+    """Test the alerts to Slack, Discord and other services.
 
     \b
     Example:

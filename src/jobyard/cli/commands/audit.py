@@ -12,7 +12,7 @@ from jobyard.ports.store import Finding, Level
 
 
 @click.command()
-@click.option("--repair", "repairs", is_flag=True, help="Rebuild counts and places from the records of the jobs.")
+@click.option("--repair", "repairs", is_flag=True, help="Rebuild counters and queue positions from the job records.")
 @async_command
 async def audit(session: Session, repairs: bool) -> None:
     """Recount a store and compare with the stored counts.

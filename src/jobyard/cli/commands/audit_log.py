@@ -8,9 +8,9 @@ import click
 import msgspec
 from rich.markup import escape
 
-from jobyard.cli.filters import time_value
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.session import Session, absolute_option, async_command
+from jobyard.cli.times import time_value
 from jobyard.domain.access import AuditEntry
 from jobyard.domain.instant import Instant
 

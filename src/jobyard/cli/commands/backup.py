@@ -30,9 +30,9 @@ PROGRAMS = {
 async def backup(session: Session, file: Path) -> None:
     """Copy the SQLite store to FILE while it is in use.
 
-    The copy is of one moment, checked, and readable only by you, because it contains payloads. It does not overwrite a
-    file, and FILE appears when it is complete. To restore it, stop all processes and put it in the place of the
-    database. Other stores have their own programs; the error names the command.
+    The copy is a consistent snapshot. It is checked, and readable only by you, because it contains payloads. Existing
+    files are not overwritten, and FILE appears when it is complete. To restore it, stop all processes and put
+    it in place of the database. Other stores have their own programs; the error names the command.
 
     \b
     Example:

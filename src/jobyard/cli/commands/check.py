@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,11 +14,10 @@ from jobyard.app.jobyard import Jobyard
 from jobyard.cli.findings.audit import audit_findings
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.schedules import declared_findings
+from jobyard.cli.findings.workflows import workflow_findings
 from jobyard.cli.session import Session, async_command
-from jobyard.cli.workflow_folder import read_workflows
 from jobyard.config.settings import unknown_variables
 from jobyard.config.store_factory import make_store
-from jobyard.domain.text import counted
 from jobyard.errors import JobyardError
 from jobyard.ports.store import Finding, Level
 
@@ -39,6 +39,7 @@ async def check(session: Session) -> None:
         return
     findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values are valid")]
     findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
+    findings += _language_findings(session.configuration.sandbox.languages)
     if session.app_name is None:
         findings.append(Finding(Level.WARN, "app", "no application given", "pass --app or set JOBYARD_APP"))
     stores = [finding async for finding in _queue_stores(session)]
@@ -50,7 +51,7 @@ async def check(session: Session) -> None:
     kinds = _kinds(yard)
     if session.app_name is not None:
         findings += _app_findings(session.app_name, kinds)
-    findings += _workflow_findings(session, yard)
+    findings += workflow_findings(session, yard if session.app_name is not None else None)
     async with session.opened(yard):
         findings.append(Finding(Level.OK, "store", f"{yard.store.url} opens"))
         queues = await yard.queues()
@@ -74,24 +75,25 @@ async def _queue_stores(session: Session) -> AsyncIterator[Finding]:
             yield Finding(Level.OK, "store", f"of queue {queue}: {store.url} opens")
 
 
+def _language_findings(file: str | None) -> Iterator[Finding]:
+    """The definitions that replace those of the package; a mistake in them would stop the daemon of every worker."""
+    if file is None:
+        return
+    from jobyard.sandbox.daemon.languages import BadLanguages, load  # noqa: PLC0415  # imported only here: PyYAML
+
+    try:
+        found = load(Path(file))
+    except BadLanguages as error:
+        yield Finding(Level.FAIL, "languages", str(error), "fix the file that sandbox.languages names")
+    else:
+        yield Finding(Level.OK, "languages", f"{file} defines {', '.join(found)}")
+
+
 def _kinds(yard: Jobyard) -> dict[str, dict[str, Any]]:
     return {
         name: {"queue": definition.defaults.queue, "parameters": list(definition.handler.names)}
         for name, definition in sorted(declarations_of(yard).tasks.items())
     }
-
-
-def _workflow_findings(session: Session, yard: Jobyard) -> Iterator[Finding]:
-    try:
-        found = read_workflows(session.configuration, yard if session.app_name is not None else None)
-    except JobyardError as error:
-        yield Finding(Level.FAIL, "workflow", str(error), "fix workflows.folder")
-        return
-    for definition in found.definitions.values():
-        steps = counted(len(definition.steps), "step")
-        yield Finding(Level.OK, "workflow", f"{definition.id} ({definition.file}, {steps})")
-    for problem in found.problems:
-        yield Finding(Level.FAIL, "workflow", problem)
 
 
 def _app_findings(name: str, kinds: dict[str, dict[str, Any]]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.markup import escape
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.session import Session, async_command
 from jobyard.config import LoadedConfig
 from jobyard.config.keys import Key, Path, find, parse_number
@@ -20,7 +21,7 @@ DEFAULT = "default"
 HIDDEN = "***"
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show the configuration.
 

@@ -10,6 +10,7 @@ from itertools import islice
 import click
 
 from jobyard.api.schemas.schedules import MAX_NEXT, NextTicksResponse, next_ticks_response
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import print_table
 from jobyard.cli.render.schedule import history_row, instant_line, row, show_schedule
@@ -39,7 +40,7 @@ async def schedules(session: Session, *, creates_store: bool = False) -> AsyncIt
             raise NotFound(f"{error}{hint or ' `jobyard cron` lists them.'}") from error
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def cron(context: click.Context) -> None:

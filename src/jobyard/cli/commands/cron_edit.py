@@ -22,6 +22,7 @@ DEFAULTS = {
     for field in msgspec.structs.fields(Schedule)
     if field.name in ("timezone", "max_retry", "timeout_seconds", "overlap", "missed", "missed_limit")
 }
+payload_flag = click.option("--payload", "payload_json", metavar="JSON", help="PAYLOAD as one JSON object.")
 schedule_flags = option_flags(SCHEDULE_OPTIONS.values(), by_field=True, defaults=DEFAULTS)
 
 
@@ -30,11 +31,20 @@ schedule_flags = option_flags(SCHEDULE_OPTIONS.values(), by_field=True, defaults
 @click.argument("expression")
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
+@payload_flag
 @schedule_flags
 @click.option("--paused", is_flag=True, help="Add it paused.")
 @async_command
 async def add(
-    session: Session, /, name: str, expression: str, kind: str, payload: tuple[str, ...], paused: bool, **more: Any
+    session: Session,
+    /,
+    name: str,
+    expression: str,
+    kind: str,
+    payload: tuple[str, ...],
+    payload_json: str | None,
+    paused: bool,
+    **more: Any,
 ) -> None:
     """Add a schedule.
 
@@ -48,8 +58,7 @@ async def add(
       jobyard cron add sync "*/5 * * * *" sync '{"full": false}' --overlap queue --jitter 20
     """
     made = {"name": name, "expression": expression, "kind": kind, "enabled": not paused, **given_flags(more)}
-    if payload:
-        made["payload"] = parse_payload(payload)
+    made |= _payload(payload, payload_json)
     async with schedules(session, creates_store=True) as operations:
         found = await operations.add_schedule(made)
         await _print(session, found, await operations.now())
@@ -57,23 +66,27 @@ async def add(
 
 @click.command()
 @click.argument("name")
+@click.argument("payload", nargs=-1)
+@payload_flag
 @click.option("--expression", metavar="EXPRESSION", help="The cron expression.")
 @click.option("--kind", metavar="KIND", help="The kind of its jobs.")
-@click.option("--payload", metavar="JSON", help="The new payload, a JSON object.")
 @schedule_flags
 @click.option("--no-timeout", is_flag=True, help="Remove the timeout.")
 @click.option("--no-group", is_flag=True, help="Remove the group.")
 @click.option("--no-start", is_flag=True, help="Remove the start time.")
 @click.option("--no-end", is_flag=True, help="Remove the end time.")
 @async_command
-async def edit(session: Session, /, name: str, payload: str | None, **more: Any) -> None:
+async def edit(session: Session, /, name: str, payload: tuple[str, ...], payload_json: str | None, **more: Any) -> None:
     """Change a schedule; options that are not given stay as they are.
+
+    PAYLOAD replaces the whole payload, and is written as for `jobyard enqueue`.
 
     A schedule that is declared in code or in jobyard.yaml is changed there; it can still be paused, resumed and run.
 
     \b
     Example:
       jobyard cron edit nightly --expression "30 2 * * *"
+      jobyard cron edit nightly days=7
     """
     changes = given_flags({word: value for word, value in more.items() if not word.startswith("no_")})
     for flag, word in (("timeout", "timeout_seconds"), ("group", "group"), ("start", "start_at"), ("end", "end_at")):
@@ -81,13 +94,19 @@ async def edit(session: Session, /, name: str, payload: str | None, **more: Any)
             if word in changes:
                 raise click.UsageError(f"Pass --{flag} or --no-{flag}, not both.")
             changes[word] = None
-    if payload is not None:
-        changes["payload"] = parse_payload((payload,))
+    changes |= _payload(payload, payload_json)
     if not changes:
         raise click.UsageError("Nothing to change: pass at least one option. See `jobyard cron edit --help`.")
     async with schedules(session) as operations:
         found = await operations.edit_schedule(name, changes)
         await _print(session, found, await operations.now())
+
+
+def _payload(words: tuple[str, ...], text: str | None) -> dict[str, Any]:
+    if words and text is not None:
+        raise click.UsageError("Pass PAYLOAD or --payload, not both.")
+    given = words if text is None else (text,)
+    return {"payload": parse_payload(given)} if given else {}
 
 
 async def _print(session: Session, found: ScheduleView, now: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.commands.job_actions import change_ids, change_matching, yes_option
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import name, reason, state
@@ -14,7 +15,7 @@ from jobyard.operations.queries import take
 from jobyard.ports.admin_store import Action, Filter
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @absolute_option
 @click.pass_context

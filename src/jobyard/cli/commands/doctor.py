@@ -10,6 +10,7 @@ from jobyard.cli.findings.audit import audit_findings
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.sandboxes import sandbox_findings
 from jobyard.cli.findings.schedules import stored_findings
+from jobyard.cli.findings.workflows import invalid_workflows
 from jobyard.cli.render.output import duration
 from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
@@ -51,6 +52,7 @@ async def doctor(session: Session, full: bool) -> None:
                 findings.append(finding)  # noqa: PERF401  # findings before an error must be shown
     except JobyardError as error:
         findings.append(Finding(Level.FAIL, "store", str(error)))
+    findings += invalid_workflows(session)
     report(session, findings)
 
 

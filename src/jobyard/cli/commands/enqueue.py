@@ -10,11 +10,9 @@ from typing import Any
 import click
 import msgspec
 
-from jobyard.cli.filters import time_value
 from jobyard.cli.option_flags import given_flags, option_flags
 from jobyard.cli.render.json import as_json
 from jobyard.cli.session import Session, async_command
-from jobyard.domain.instant import Instant, rfc3339
 from jobyard.domain.job_options import JOB_OPTIONS
 from jobyard.domain.options import shown
 from jobyard.errors import BadInput, PayloadNotJson
@@ -24,16 +22,14 @@ from jobyard.errors import BadInput, PayloadNotJson
 @click.argument("kind")
 @click.argument("payload", nargs=-1)
 @option_flags(JOB_OPTIONS.values())
-@click.option("--at", callback=time_value, metavar="TIME", help="The job starts at this time at the earliest.")
 @click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for the job and print its result.")
 @async_command
-async def enqueue(
-    session: Session, /, kind: str, payload: tuple[str, ...], at: Instant | None, wait: float | None, **options: Any
-) -> None:
+async def enqueue(session: Session, /, kind: str, payload: tuple[str, ...], wait: float | None, **options: Any) -> None:
     """Enqueue one job; the app validates kind and payload.
 
     PAYLOAD is a JSON object with the handler's parameters, `-` to read it from standard input, or name=value pairs (a
-    value is parsed as JSON if possible, else it is text).
+    value is parsed as JSON if possible, else it is text). TIME is like 2026-12-24T18:00:00+01:00 (UTC without a zone),
+    "in 10 minutes" or +10m.
 
     \b
     Example:
@@ -42,8 +38,10 @@ async def enqueue(
       jobyard --app shop.jobs:yard enqueue send_mail to=a@example.org --at 2026-12-24T18:00:00+01:00
     """
     given = given_flags(options)
-    if at is not None:
-        given["run_at"] = datetime.fromisoformat(rfc3339(at))
+    if "run_at" in given:
+        if "delay" in given:
+            raise click.UsageError("Pass --delay or --at, not both.")
+        given["run_at"] = datetime.fromisoformat(given["run_at"])
     value = parse_payload(payload)
     async with session.operations(needs_app=True) as operations:
         try:
@@ -67,7 +65,7 @@ async def enqueue(
 
 def text_hint(payload: tuple[str, ...], error: BadInput) -> str:
     """How to pass text that is also JSON, if that is what was wrong."""
-    name = re.search(r"Expected `str`.* at `\$\.(\w+)`", str(error))
+    name = re.search(r" (\w+): expected str,", str(error))
     pairs = dict(word.split("=", 1) for word in payload if _is_pair(word))
     if name is None or name[1] not in pairs:
         return ""

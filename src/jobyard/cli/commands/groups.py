@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.commands.queues import set_paused
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import name, number, print_table, usage
@@ -26,7 +27,7 @@ def group_row(group: GroupInfo) -> tuple[str, ...]:
     )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def groups() -> None:
     """List the groups of a queue; pause or resume one.
 

@@ -51,8 +51,8 @@ async def change_ids(
     if session.as_json:
         session.print_json({"changed": answer.changed, "unchanged": answer.unchanged, "missing": missing})
     else:
-        asked = await asked_to_stop(operations, action, answer.changed)
-        session.echo(f"{done(action, len(answer.changed), asked)}.")
+        running, parked = await asked_to_stop(operations, action, answer.changed)
+        session.echo(f"{done(action, len(answer.changed), running, parked)}.")
     if answer.unchanged:
         async for job in operations.walk(Filter(ids=answer.unchanged)):
             session.echo_error(f"Error: {await operations.why_unchanged(action, job)}")
@@ -71,43 +71,52 @@ async def change_matching(
         session.confirm(
             f"{action.replace('_', '-').capitalize()} {counted(total, 'job')} ({describe(where)})?", yes=yes
         )
-    changed = unchanged = asked = 0
+    changed = unchanged = running = parked = 0
     with progress_bar() as progress:
         task = progress.add_task(str(action), total=total)
         async for answer in operations.change_matching(action, where, **options):
             changed += len(answer.changed)
             unchanged += len(answer.unchanged)
-            asked += await asked_to_stop(operations, action, answer.changed)
+            more_running, more_parked = await asked_to_stop(operations, action, answer.changed)
+            running, parked = running + more_running, parked + more_parked
             progress.update(task, completed=changed + unchanged)
     if session.as_json:
         session.print_json({"matched": total, "changed": changed, "unchanged": unchanged})
     else:
         why = "their state has changed" + (", or their unique key is taken" if action is Action.RETRY else "")
         left = f" Not changed: {counted(unchanged, 'job')} ({why})." if unchanged else ""
-        session.echo(f"{done(action, changed, asked)}.{left}")
+        session.echo(f"{done(action, changed, running, parked)}.{left}")
 
 
-async def asked_to_stop(operations: Operations, action: Action, ids: Sequence[str]) -> int:
-    """How many of the cancelled jobs are running: these were only asked to stop, and may still complete."""
+async def asked_to_stop(operations: Operations, action: Action, ids: Sequence[str]) -> tuple[int, int]:
+    """How many of the cancelled jobs have yet to end: running ones, which may still complete, and parked workflows."""
+    running = parked = 0
     if action is not Action.CANCEL:
-        return 0
-    number = 0
+        return running, parked
     for start in range(0, len(ids), CHANGE_AT_ONCE):
         some = Filter(ids=tuple(ids[start : start + CHANGE_AT_ONCE]))
         async for job in operations.walk(some):
-            number += job.state is not State.CANCELLED
-    return number
+            is_parked = job.state is State.PENDING and job.is_workflow  # it ends its child jobs and undoes its steps
+            parked += is_parked
+            running += job.state is not State.CANCELLED and not is_parked
+    return running, parked
 
 
-def done(action: Action, changed: int, asked: int = 0) -> str:
+def done(action: Action, changed: int, running: int = 0, parked: int = 0) -> str:
     """
     >>> done(Action.CANCEL, 3, 1), done(Action.CANCEL, 1, 1)
     ('Cancelled: 2 jobs; asked to stop: 1 running job', 'Asked to stop: 1 running job')
+    >>> done(Action.CANCEL, 1, 0, 1)
+    'Asked to end: 1 parked workflow'
     """
-    if not asked:
-        return f"{DONE[action]}: {counted(changed, 'job')}"
-    stop = f"asked to stop: {counted(asked, 'job').replace('job', 'running job')}"
-    return f"{DONE[action]}: {counted(changed - asked, 'job')}; {stop}" if changed > asked else stop.capitalize()
+    ended = changed - running - parked
+    parts = [f"{DONE[action]}: {counted(ended, 'job')}"] if ended or not changed else []
+    if running:
+        parts.append(f"asked to stop: {counted(running, 'running job')}")
+    if parked:
+        parts.append(f"asked to end: {counted(parked, 'parked workflow')}")
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:]
 
 
 def progress_bar() -> Progress:

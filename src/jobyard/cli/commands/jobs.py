@@ -5,19 +5,23 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.filters import filter_options
 from jobyard.cli.job_ids import whole_id
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.job import show_job
 from jobyard.cli.render.output import name, print_table, state
-from jobyard.cli.session import Session, absolute_option, async_command
+from jobyard.cli.session import Session, absolute_option, async_command, json_option
 from jobyard.domain.job import Job
 from jobyard.ports.admin_store import Filter
 
 
-@click.group()
-def jobs() -> None:
-    """List, show and change jobs.
+@click.group(cls=CommandGroup, invoke_without_command=True)
+@json_option
+@absolute_option
+@click.pass_context
+def jobs(context: click.Context) -> None:
+    """List, show and change jobs. Without a subcommand: the newest jobs.
 
     \b
     Example:
@@ -25,6 +29,8 @@ def jobs() -> None:
       jobyard jobs show 01890a5d-ac96-774b-bcce-b302099a8057
       jobyard jobs retry --queue mail --all-matching
     """
+    if context.invoked_subcommand is None:
+        context.invoke(list_jobs)
 
 
 @jobs.command("list")

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 from msgspec import structs
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.render.output import name, print_table, usage
+from jobyard.cli.runner_access import known_organizations, spelled
 from jobyard.cli.session import Session, async_command
 from jobyard.domain.job import QueueSettings
 from jobyard.domain.text import counted
+from jobyard.operations.organizations import RUNNERS_QUEUE
 
 
-@click.group()
+class NegativeNumberCommand(click.Command):
+    """A command whose last argument is a number: -1 is a wrong number there, not an unknown option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        negative = [word for word in args if re.fullmatch(r"-\d+", word)]
+        if negative and "--" not in args:
+            args = [*(word for word in args if word not in negative), "--", *negative]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=CommandGroup)
 def limits() -> None:
     """Show and change the limits of groups and queues.
 
@@ -25,7 +40,7 @@ def limits() -> None:
     """
 
 
-@limits.command("set")
+@limits.command("set", cls=NegativeNumberCommand)
 @click.argument("queue")
 @click.argument("group")
 @click.argument("limit", type=int, metavar="N")
@@ -37,12 +52,15 @@ async def set_limit(session: Session, queue: str, group: str, limit: int) -> Non
     Example:
       jobyard limits set test-execution team-a 25
     """
+    note = ""
+    if queue == RUNNERS_QUEUE:
+        group, note = spelled(group, await known_organizations(session))
     async with session.operations() as operations:
         await operations.queue(queue)
         await operations.set_limit(queue, group, limit)
     effect = " (blocked)" if limit == 0 else " (serial)" if limit == 1 else ""
     text = f"Group {group} of queue {queue} runs at most {counted(limit, 'job')} at a time{effect}."
-    session.report({"queue": queue, "group": group, "limit": limit}, text)
+    session.report({"queue": queue, "group": group, "limit": limit}, f"{text} {note}".rstrip())
 
 
 @limits.command()
@@ -71,8 +89,7 @@ async def show(session: Session, queue: str, group: str | None) -> None:
         own = {"max_running": settings.max_running, "max_per_group": settings.max_per_group}
         session.print_json({"queue": queue, **own, "settings_origin": info.settings_origin, "groups": groups})
         return
-    running, per_group = _limit(settings.max_running), _limit(settings.max_per_group)
-    session.echo(f"Queue {queue}: at most {running} running, {per_group} per group.")
+    session.echo(f"Queue {queue}: {_both(info.settings)}.")
     if info.settings_origin == "operator":
         session.echo(f"Changed by an operator: {_changes(settings, declared)}. Undo: jobyard limits reset {queue}")
     rows = (
@@ -123,9 +140,18 @@ async def reset(session: Session, queue: str) -> None:
         await operations.reset_settings(queue)
         info = await operations.queue(queue)
     settings = structs.asdict(info.settings)
-    running, per_group = _limit(info.settings.max_running), _limit(info.settings.max_per_group)
-    text = f"Queue {queue} has its {info.settings_origin} settings: at most {running} running, {per_group} per group."
+    text = f"Queue {queue} has its {info.settings_origin} settings: {_both(info.settings)}."
     session.report({"queue": queue, "settings": settings, "settings_origin": info.settings_origin}, text)
+
+
+def _both(settings: QueueSettings) -> str:
+    """
+    >>> _both(QueueSettings(max_running=2))
+    'max 2 running; no per-group limit'
+    """
+    total = "no limit on running jobs" if settings.max_running is None else f"max {settings.max_running} running"
+    own = settings.max_per_group
+    return f"{total}; {'no per-group limit' if own is None else f'max {own} per group'}"
 
 
 def _changes(settings: QueueSettings, declared: QueueSettings | None) -> str:

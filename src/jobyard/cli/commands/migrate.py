@@ -9,8 +9,8 @@ from jobyard.ports.store import Migration, Store
 
 
 @click.command()
-@click.option("--plan", "only_plan", is_flag=True, help="Only list applied and missing migrations.")
-@click.option("--sql", "only_print", is_flag=True, help="Only print the missing migrations, to apply them by hand.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only list the applied and pending migrations.")
+@click.option("--sql", "only_print", is_flag=True, help="Only print the pending migrations, to apply them by hand.")
 @async_command
 async def migrate(session: Session, only_plan: bool, only_print: bool) -> None:
     """Bring the schema of a store up to date.

@@ -10,10 +10,13 @@ from msgspec import structs
 from rich.markup import escape
 
 from jobyard.api.convert import finished_per_minute
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.commands.job_actions import change_matching, yes_option
 from jobyard.cli.render.output import number, usage
 from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.job import QueueSettings, State
+from jobyard.errors import BadOption
+from jobyard.operations.protocol import Operations
 from jobyard.ports.admin_store import Action, Filter, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 
@@ -63,7 +66,7 @@ async def _list(session: Session) -> None:
     session.print_table(document, HEADINGS, rows, "No queues yet: nothing was enqueued.")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def queues(context: click.Context) -> None:
@@ -124,6 +127,13 @@ class Limit(click.ParamType[int | str]):
             self.fail(f"{value!r} is neither a number nor {NO_LIMIT}.", param, ctx)
 
 
+async def require_queue(operations: Operations, queue: str) -> None:
+    try:
+        await operations.queue(queue)
+    except BadOption as error:
+        raise BadOption(f"{error} To create it, pass --create.", option=error.option) from error
+
+
 def setting_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """One flag for each setting of a queue."""
     for name, value in reversed(structs.asdict(QueueSettings()).items()):
@@ -154,7 +164,7 @@ async def set_settings(session: Session, /, queue: str, create: bool, **options:
         raise click.UsageError("Pass at least one setting, such as --max-running 10.")
     async with session.operations(creates_store=create) as operations:
         if not create:
-            await operations.queue(queue)
+            await require_queue(operations, queue)
         await operations.configure(queue, changes)
         settings = structs.asdict((await operations.queue(queue)).settings)
     changed = ", ".join(f"{word} {NO_LIMIT if settings[word] is None else f'{settings[word]:g}'}" for word in changes)

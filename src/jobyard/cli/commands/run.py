@@ -43,13 +43,17 @@ Write: TypeAlias = Callable[[int, bytes], None]
     "--time", "time_seconds", type=float, default=USUAL.time_seconds, show_default=True, help="Time limit in seconds."
 )
 @click.option("--cpu", "cpu_seconds", type=float, help="CPU time limit in seconds.  [default: --time]")
-@click.option("--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Memory in MB.")
-@click.option("--processes", type=int, default=USUAL.processes, show_default=True, help="Processes and threads.")
+@click.option("--memory", "memory_mb", type=int, default=USUAL.memory_mb, show_default=True, help="Memory limit in MB.")
 @click.option(
-    "--output", "output_bytes", type=int, default=USUAL.output_bytes, show_default=True, help="Output in bytes."
+    "--processes", type=int, default=USUAL.processes, show_default=True, help="Maximum processes and threads."
 )
-@click.option("--disk", "disk_mb", type=int, default=USUAL.disk_mb, show_default=True, help="Files in megabytes.")
-@click.option("--file", "files", multiple=True, metavar="PATH", help="Copy this file into its folder; repeatable.")
+@click.option(
+    "--output", "output_bytes", type=int, default=USUAL.output_bytes, show_default=True, help="Maximum output in bytes."
+)
+@click.option("--disk", "disk_mb", type=int, default=USUAL.disk_mb, show_default=True, help="Disk limit in MB.")
+@click.option(
+    "--file", "files", multiple=True, metavar="PATH", help="Copy this file into the program's folder; repeatable."
+)
 @click.option("--collect", multiple=True, metavar="NAME", help="Copy this file back to the current folder.")
 @async_command
 async def run(

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from jobyard.api.schemas.runners import RunnerJobView
 from jobyard.app.process_manager import wait_up_to
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.commands.top import stop_on_key, stop_on_signals
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import plain, print_table, table
@@ -29,7 +30,7 @@ from jobyard.cli.render.runners import (
     pod_row,
     summary_lines,
 )
-from jobyard.cli.runner_access import runner_operations
+from jobyard.cli.runner_access import runner_operations, spelled
 from jobyard.cli.session import Session, async_command, json_option
 from jobyard.domain.instant import Instant
 from jobyard.domain.runners.explain import Capacity, OrgCapacity, reach
@@ -41,10 +42,10 @@ from jobyard.operations.runners import RunnerOperations
 
 NO_ORGS = "No organization has jobs, runners or a limit."
 REFRESH_SECONDS = 1.0
-JOB_STATES = ("waiting", "queued", "in_progress", "unserved")
+JOB_STATES = ("held_back", "queued", "in_progress", "unserved")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def runners(context: click.Context) -> None:
@@ -91,13 +92,20 @@ async def orgs(session: Session) -> None:
 
 @runners.command()
 @click.option("--org", metavar="NAME", help="Only jobs of this organization.")
-@click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state; unserved: without a profile.")
+@click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state.")
 @click.option("--profile", metavar="NAME", help="Only jobs of this runner profile.")
 @limit_flag(100_000, 200, "jobs")
 @click.option("--watch", is_flag=True, help="Refresh until q or Ctrl-C.")
 @async_command
 async def jobs(session: Session, /, limit: int, watch: bool, **where: str | None) -> None:
     """List unfinished GitHub jobs in the order of launch, with the reason why each waits.
+
+    \b
+    States:
+      queued       GitHub wants a runner for it; it waits, or a runner is coming
+      held_back    GitHub holds it back: an environment gate, a concurrency group, max-parallel
+      in_progress  a runner has it
+      unserved     no profile has all of its labels; those of the last day
 
     \b
     Example:
@@ -228,15 +236,19 @@ async def what_if(session: Session, max_total: int | None, max_per_org: int | No
         found = await operations.runner_orgs()
     if found.totals is None:
         raise Forbidden("The token is restricted to groups and cannot see the limits of all organizations.")
-    own = {org.name: org.own_limit for org in found.items if org.own_limit is not None} | limits
+    known = [org.name for org in found.items]
+    given = {spelled(org, known): limit for org, limit in limits.items()}
+    notes = [note for _, note in given if note]
+    own = {org.name: org.own_limit for org in found.items if org.own_limit is not None}
+    own |= {name: limit for (name, _), limit in given.items()}
     capacity = Capacity(
         max_total=found.totals.max_total if max_total is None else max_total,
         max_per_org=found.totals.max_per_org if max_per_org is None else max_per_org,
         orgs={name: OrgCapacity(limit=limit, own_limit=limit) for name, limit in own.items()},
     )
     new = reach(capacity, {org.name for org in found.items} | own.keys())
-    document = {"reachable": new.runners, "sentence": new.sentence, "now": found.totals.reachable}
-    session.report(document, f"{new.sentence}.\nNow: {found.totals.sentence}.")
+    document = {"reachable": new.runners, "sentence": new.sentence, "now": found.totals.reachable, "notes": notes}
+    session.report(document, "\n".join([f"{new.sentence}.", f"Now: {found.totals.sentence}.", *notes]))
 
 
 def _now() -> Instant:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import click
 
 from jobyard.cli.findings.report import report
-from jobyard.cli.findings.runners import cluster_findings, github_findings, settings_findings
+from jobyard.cli.findings.runners import (
+    cluster_findings,
+    github_findings,
+    limit_findings,
+    settings_findings,
+    within_deadline,
+)
 from jobyard.cli.session import Session, async_command
 from jobyard.errors import JobyardError
 from jobyard.github.job_records import Repository
@@ -34,12 +42,16 @@ async def check(session: Session, orgs: tuple[str, ...]) -> None:
     try:
         async with session.opened_store() as store:
             names |= await known_orgs(store, section.manager_settings())
+            findings += [each async for each in limit_findings(section, store)]
             repositories = await recent_repositories(store)
     except JobyardError as error:
         findings.append(Finding(Level.WARN, "store", f"organizations with events are not known: {error}"))
     if section.is_configured:
-        findings += [each async for each in github_findings(section, sorted(names), repositories)]
-        findings += [each async for each in cluster_findings(section)]
+        github, clusters = await asyncio.gather(
+            within_deadline("github", github_findings(section, sorted(names), repositories)),
+            within_deadline("clusters", cluster_findings(section)),
+        )
+        findings += [*github, *clusters]
     report(session, findings)
 
 

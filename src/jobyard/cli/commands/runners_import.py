@@ -17,7 +17,7 @@ from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import RunnersSection
 from jobyard.errors import ConfigurationError, StoreUnavailable
 from jobyard.github.api import GitHubApi
-from jobyard.github.intake import RunnerIntake
+from jobyard.github.event_ingest import EventIngest
 from jobyard.github.takeover import DEFAULT_PATTERN, TakenOver, TakeoverResult, pending_entries, take_over
 from jobyard.ports.store import Store
 
@@ -32,7 +32,7 @@ HEADINGS = ("~list", ">job", "~repository", "~name", "result", "~why")
 
 
 @click.command("import")
-@click.argument("url", metavar="REDIS_URL")
+@click.argument("url", metavar="URL")
 @click.option("--pattern", default=DEFAULT_PATTERN, show_default=True, help="Which keys are lists of waiting jobs.")
 @click.option("--no-check", is_flag=True, help="Do not ask GitHub whether each job is still queued.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be entered.")
@@ -40,10 +40,10 @@ HEADINGS = ("~list", ">job", "~repository", "~name", "result", "~why")
 async def import_lists(session: Session, url: str, pattern: str, no_check: bool, dry_run: bool) -> None:
     """Take over the waiting jobs of an older manager from its Redis lists.
 
-    Reads the lists `pending:ORG`, or others that match --pattern. An entry is a JSON object with job_id, run_id,
-    job_name, repo_full_name, labels and org_name, and optionally created_at. Jobs that GitHub no longer has queued are
-    left out. The lists are not changed, and a second run enters nothing twice. Exit code 1 if an entry was invalid or
-    could not be checked.
+    URL is the address of its Redis. Reads the lists `pending:ORG`, or others that match --pattern. An entry is a JSON
+    object with job_id, run_id, job_name, repo_full_name, labels and org_name, and optionally created_at. Jobs that
+    GitHub no longer has queued are left out. The lists are not changed, and a second run enters nothing twice. Exit
+    code 1 if an entry was invalid or could not be checked.
 
     \b
     Example:
@@ -69,11 +69,11 @@ async def import_lists(session: Session, url: str, pattern: str, no_check: bool,
 async def _take_over_all(
     section: RunnersSection, store: Store, github: GitHubApi | None, redis: Any, pattern: str, *, is_applied: bool
 ) -> list[TakenOver]:
-    intake, found, seen = RunnerIntake(store, section.manager_settings()), [], set[int]()
+    ingest, found, seen = EventIngest(store, section.manager_settings()), [], set[int]()
     async for entry in pending_entries(redis, pattern):
         if entry.job is not None and entry.job.job_id in seen:
             continue  # several lists may have the same job
-        taken = await take_over(intake, section.profiles, entry, github, await store.now(), is_applied=is_applied)
+        taken = await take_over(ingest, section.profiles, entry, github, await store.now(), is_applied=is_applied)
         found.append(taken)
         seen |= {entry.job.job_id} if entry.job is not None else set()
     return found
@@ -105,7 +105,9 @@ async def _redis(url: str) -> AsyncIterator[Any]:
     try:
         client = Redis.from_url(url)
     except ValueError as error:  # its message may contain the password
-        raise ConfigurationError("Invalid REDIS_URL: use redis://host:6379/0 or rediss://….") from error
+        raise ConfigurationError(
+            "Invalid argument URL: use an address such as redis://old-manager:6379/0, or rediss:// for TLS."
+        ) from error
     try:
         yield client
     except (RedisError, OSError) as error:

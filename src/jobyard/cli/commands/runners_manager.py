@@ -12,7 +12,11 @@ from jobyard.config import settings
 
 
 @click.command()
-@setting_flag(settings.HEALTH_PORT, type=click.IntRange(1, 65535))
+@setting_flag(
+    settings.HEALTH_PORT,
+    type=click.IntRange(1, 65535),
+    help="The manager serves its /livez, /readyz, /health and /metrics on this port. Not set: no health server.",
+)
 @setting_flag(settings.HEALTH_HOST)
 @json_option
 @click.pass_obj

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.markup import escape
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.option_flags import limit_flag
 from jobyard.cli.render.output import age, name, number, print_table, progress, usage
 from jobyard.cli.session import Session, async_command, json_option
+from jobyard.cli.target import generic_server_note
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import Job, State
 from jobyard.operations.queries import take
@@ -30,13 +33,19 @@ BAR_WIDTH = 6
 async def running(session: Session, queue: str | None, limit: int) -> None:
     """List the running jobs, longest first, and the queued ones.
 
-    A platform is a queue. Through a server: set JOBYARD_SERVER and JOBYARD_TOKEN.
+    A platform is a queue. Waiting jobs are due; parked ones wait for a signal, a child job or a time.
+
+    To ask a server, set JOBYARD_SERVER and JOBYARD_TOKEN. If no server, store or application is named, API_URL names
+    the server. No token is sent to that one.
 
     \b
     Example:
       jobyard running --queue test-execution
-      JOBYARD_SERVER=http://jobs.example.com:3989 jobyard running
+      JOBYARD_SERVER=http://jobs.example.com:3989 JOBYARD_TOKEN=… jobyard running
+      API_URL=http://127.0.0.1:3989 jobyard running
     """
+    if note := generic_server_note(session.server, session.found, os.environ):
+        session.echo_error(note)
     async with session.operations() as operations:
         found = await take(operations.walk(Filter(queue=queue, states=(State.RUNNING,))), limit)
         queues = [info for info in await operations.queues() if queue in (None, info.name)]
@@ -53,7 +62,7 @@ async def running(session: Session, queue: str | None, limit: int) -> None:
     session.echo("")
     busy = [info for info in queues if is_shown(info)]
     counts = ((escape(info.name), usage(info.running, info.settings.max_running), *waiting(info)) for info in busy)
-    print_table(session.console, ("~queue", "running", ">queued", ">delayed"), counts, "No queued jobs.")
+    print_table(session.console, ("~queue", "running", ">waiting", ">parked or later"), counts, "No queued jobs.")
 
 
 def running_document(jobs: Sequence[Job], queues: Sequence[QueueInfo], now: Instant) -> dict[str, Any]:
@@ -93,7 +102,7 @@ def is_shown(info: QueueInfo) -> bool:
 
 
 def waiting(info: QueueInfo) -> tuple[str, str]:
-    return number(info.waiting + info.delayed), number(info.delayed)
+    return number(info.waiting), number(info.delayed)
 
 
 @async_command
@@ -117,7 +126,7 @@ async def _list(session: Session) -> None:
     session.print_table({"workers": found}, headings, rows, empty)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def workers(context: click.Context) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.session import Session, async_command
 from jobyard.sandbox.protocol import Tier
 
@@ -17,7 +18,7 @@ socket_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def sandbox() -> None:
     """Show the state of the sandbox; run its self-test.
 
@@ -37,7 +38,7 @@ def sandbox() -> None:
 @click.option("--without", type=click.Choice(["seccomp", "namespaces"]), help="Disable a layer, to test the others.")
 @async_command
 async def selftest(session: Session, socket: Path | None, tier: str | None, only: str, without: str | None) -> None:
-    """Attack the sandbox and show the results.
+    """Run the attack suite against the sandbox.
 
     Fork bombs, memory bombs, access to files, processes, the network and the kernel: each must end as expected, and
     leave no process, control group, mount or file behind. Starts its own daemon, or attacks the one at --socket,

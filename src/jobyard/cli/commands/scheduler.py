@@ -19,6 +19,7 @@ from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.session import Session, json_option
 from jobyard.config.settings import SCHEDULER_HEALTH_HOST, SCHEDULER_HEALTH_PORT
 from jobyard.errors import ConfigurationError
+from jobyard.operations.store_risks import warn_of_risks
 
 if TYPE_CHECKING:
     from jobyard.app.health_server import WorkerHealth
@@ -55,6 +56,7 @@ def scheduler(session: Session, health_host: str, health_port: int | None) -> No
 async def _run(session: Session, yard: Jobyard, health: WorkerHealth | None) -> None:
     async with session.opened(yard), contextlib.AsyncExitStack() as beside:
         require_shared_store(yard)
+        await warn_of_risks(yard.store)
         await declare_schedules(session, yard)
         scheduling = Scheduling(yard, yard.observer)
         loop = asyncio.get_running_loop()

@@ -28,7 +28,7 @@ from jobyard.config.settings import (
     TLS_KEY,
 )
 from jobyard.domain.text import counted
-from jobyard.errors import BadOption
+from jobyard.errors import BadOption, ConfigurationError
 
 Command = Callable[..., Any]
 MAX_PORT = 65535
@@ -92,6 +92,11 @@ def up(
     runners = session.configuration.runners
     has_runners = runners.is_configured and runners.enabled
     has_workers = session.app_name is not None or worker["sandbox"] or not has_runners
+    if session.app_name is None and has_workers and not worker["sandbox"]:
+        raise ConfigurationError(
+            "`jobyard up` needs your application, because its workers run that application's jobs. Pass --app, or set "
+            "JOBYARD_APP. Without one, `jobyard server` serves the API and the dashboard."
+        )
     if has_workers:
         worker_app(session, sandbox=worker["sandbox"], concurrency=worker["concurrency"])  # fails before the port opens
     worker["queues"] = worker["queues"] or default_queues(session)

@@ -15,14 +15,12 @@ from jobyard.errors import PayloadNotJson
 @click.argument("job_id", metavar="JOB")
 @click.argument("name")
 @click.option("--data", metavar="JSON", default="null", help="JSON for the job, or text.")
-@click.option("--id", "signal_id", metavar="ID", help="The job receives a signal with the same id once.")
+@click.option("--id", "signal_id", metavar="ID", help="Idempotency key: a signal with a known id is ignored.")
 @async_command
 async def signal(session: Session, job_id: str, name: str, data: str, signal_id: str | None) -> None:
     """Send a signal to a job.
 
-    It wakes the job, or is kept until the job waits for it.
-
-    With --id the command is safe to repeat.
+    It wakes the job, or is kept until the job waits for it. With --id the command is safe to repeat.
 
     \b
     Example:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.session import Session, absolute_option, async_command, json_option
 from jobyard.domain.access import Role
 from jobyard.errors import NotFound
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @json_option
 @absolute_option
 @click.pass_context

@@ -53,7 +53,7 @@ def worker_options(command: Command) -> Command:
             "queues",
             multiple=True,
             metavar="NAME",
-            help="Only this queue; repeatable.  [default: those of WORKER_PLATFORMS, else all]",
+            help="Only this queue; repeatable.  [default: the queues of WORKER_PLATFORMS if set, else all]",
         ),
         setting_flag(settings.CONCURRENCY, type=int),
     ):
@@ -67,7 +67,7 @@ def worker_options(command: Command) -> Command:
 @click.option(
     "--until-input-ends",
     is_flag=True,
-    help="Stop, as by SIGTERM, when standard input ends, so that workers end with their supervisor.",
+    help="Stop as on SIGTERM when standard input closes. A supervisor holds it open, so its workers end with it.",
 )
 @click.option(METRICS_PIPE, type=int, hidden=True, help="The descriptor of the pipe for metrics; set by `jobyard up`.")
 @json_option
@@ -102,7 +102,8 @@ def worker(
     """
     yard = worker_app(session, sandbox=sandbox, concurrency=concurrency)
     session.set_up_logs("info", everything=True)
-    session.workflow_catalog(yard)  # runs carry their definitions; a broken file must not wait for its first run
+    if not until_input_ends:  # else its supervisor has done it
+        session.workflow_catalog(yard, logs=True)  # only to log what is invalid: runs carry their definitions
     limit = chosen_limit(session, memory_limit, queues)
     if limit is not None:
         require_memory(limit)
@@ -118,7 +119,7 @@ def worker(
     measured = None if metrics_pipe is health_port is None else worker_metrics(yard)
     health = None if health_port is None else health_server(yard, health_host, health_port, measured)
     reporter = None if metrics_pipe is None or measured is None else metrics_reporter(measured, metrics_pipe)
-    parts = Beside(health, reporter, limit)
+    parts = WorkerExtras(health, reporter, limit)
     running = _run(session, yard, made, parts, until_empty=until_empty, until_input_ends=until_input_ends)
     if run_loop(running):
         replace_process(session, is_supervised=until_input_ends)
@@ -158,7 +159,7 @@ def health_server(yard: Jobyard, host: str, port: int, measured: WorkerMetrics |
     return WorkerHealth(yard, measured, host, port)
 
 
-class Beside(NamedTuple):
+class WorkerExtras(NamedTuple):
     """What runs beside a worker in its process."""
 
     health: WorkerHealth | None
@@ -170,7 +171,7 @@ async def _run(
     session: Session,
     yard: Jobyard,
     made: dict[str, Any],
-    parts: Beside,
+    parts: WorkerExtras,
     *,
     until_empty: bool,
     until_input_ends: bool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from rich.markup import escape
 
 from jobyard.api.schemas.workflows import WorkflowRunView, WorkflowView
 from jobyard.api.workflow_graph.svg import render_graph
+from jobyard.cli.command_group import CommandGroup
 from jobyard.cli.commands.top import stop_on_signals
 from jobyard.cli.job_ids import PREFIX, whole_id
+from jobyard.cli.render.history import show_history
 from jobyard.cli.render.json import as_json
 from jobyard.cli.render.output import number
 from jobyard.cli.render.workflow import Show, live_run, show_run, show_workflow
@@ -20,14 +23,14 @@ from jobyard.cli.session import Session, async_command
 from jobyard.cli.workflow_folder import read_workflows, workflow_folder
 from jobyard.cli.workflow_params import read_params
 from jobyard.config.workflow_files import FORMATS, read_workflow
-from jobyard.domain.job import State
+from jobyard.domain.job import Job, State
 from jobyard.domain.text import counted
 from jobyard.domain.workflow_files.definition import WorkflowDefinition
 from jobyard.domain.workflow_files.parse import parse_workflow
 from jobyard.domain.workflow_files.source import Format
 from jobyard.domain.workflow_files.step_state import StepState
-from jobyard.errors import BadInput, UnknownWorkflow
-from jobyard.executors.workflow.file_records import load_definition
+from jobyard.errors import BadInput, JobNotFound, UnknownWorkflow
+from jobyard.executors.workflow.file_records import FILE_WORKFLOW, load_definition
 from jobyard.operations.protocol import Operations
 from jobyard.operations.workflow_runs import payload_of, workflow_view
 
@@ -36,9 +39,11 @@ REFRESH_SECONDS = 0.4
 # Why a run waits is read this often.
 EXPLAIN_SECONDS = 2.0
 INTERRUPTED = 130
+# Child jobs of a workflow function whose states are read one by one; the latest ones.
+MAX_CHILDREN = 50
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def workflows() -> None:
     """List, show, check, run and draw workflow files.
 
@@ -57,6 +62,8 @@ def workflows() -> None:
 async def list_workflows(session: Session) -> None:
     """List the workflow files.
 
+    The steps of on_failure are not counted, as in the progress of a run.
+
     \b
     Example:
       jobyard workflows list
@@ -67,7 +74,7 @@ async def list_workflows(session: Session) -> None:
             escape(each.id),
             str(each.version),
             escape(each.platform or "-"),
-            number(len(each.steps)),
+            number(sum(not step.on_failure for step in each.steps)),
             escape(", ".join(each.params["properties"])) or "-",
             escape(each.description),
         )
@@ -81,7 +88,11 @@ async def list_workflows(session: Session) -> None:
 @click.argument("workflow_or_job", metavar="WORKFLOW|JOB")
 @async_command
 async def show(session: Session, workflow_or_job: str) -> None:
-    """Show a workflow file: its params and steps. Or a run: the states and times of its steps.
+    """Show a workflow file, one of its runs, or the history of a workflow function.
+
+    By the id of a workflow: its params and steps. By the id of a job, or the beginning of it: the state, time and
+    progress of each step of that run, and why a step failed or did not run. Of a workflow function: what it has
+    recorded (steps, waits, child jobs, undo steps), and what it waits for.
 
     \b
     Example:
@@ -96,11 +107,28 @@ async def show(session: Session, workflow_or_job: str) -> None:
             show_workflow(session.console, definition)
         return
     async with session.operations() as operations:
-        run = await operations.workflow_run(await whole_id(operations, workflow_or_job))
+        job = await operations.job(await whole_id(operations, workflow_or_job))
+        if job.is_workflow and job.kind != FILE_WORKFLOW:
+            await _show_function(session, operations, job)
+            return
+        run = await operations.workflow_run(job.id)
     if session.as_json:
         session.print_json(run)
     else:
         show_run(session.console, run)
+
+
+async def _show_function(session: Session, operations: Operations, job: Job) -> None:
+    history = [each async for each in operations.history(job.id, with_results=True)]
+    waits = "" if job.waiting_for is None else (await operations.explain(job.id)).sentence
+    if session.as_json:
+        session.print_json({"job": job, "waits": waits, "history": history})
+        return
+    children: dict[str, State] = {}
+    for child_id in [each.child_id for each in history if each.child_id is not None][-MAX_CHILDREN:]:
+        with contextlib.suppress(JobNotFound):
+            children[child_id] = (await operations.job(child_id)).state
+    show_history(session.console, job, history, children, waits, await operations.now())
 
 
 @workflows.command()
@@ -109,8 +137,9 @@ async def show(session: Session, workflow_or_job: str) -> None:
 async def check(session: Session, files: tuple[Path, ...]) -> None:
     """Check workflow files: all problems, each with its file, its place and what to do.
 
-    FILES are files or folders; without them, the workflow folder is checked. With an application, kinds of handlers are
-    checked too. Exit code 1 if a file is invalid.
+    FILES are files or folders; without them, the workflow folder is checked. With an application, the kinds of steps
+    are checked too, and the names of their inputs against the parameters of the handlers. Exit code 1 if a file is
+    invalid.
 
     \b
     Example:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
@@ -13,12 +14,16 @@ from jobyard.github.api import GitHubApi
 from jobyard.github.job_records import Repository
 from jobyard.github.launcher import Launcher
 from jobyard.github.runner_groups import RunnerGroups
+from jobyard.operations.organizations import spelling
 from jobyard.ports.clock import SystemClock
+from jobyard.ports.record_store import RecordStore
 from jobyard.ports.store import Finding, Level
 
 SHORT_SECRET = 16
 # Of each organization; more would only repeat what these show.
 MAX_REPOSITORIES = 20
+# A side that hangs must not keep the findings of the other from the reader.
+CHECK_SECONDS = 20.0
 
 
 def settings_findings(section: RunnersSection, public_origin: str | None) -> Iterator[Finding]:
@@ -47,6 +52,29 @@ def settings_findings(section: RunnersSection, public_origin: str | None) -> Ite
         yield Finding(Level.WARN, "webhook", message, advice)
     else:
         yield Finding(Level.OK, "webhook", f"GitHub sends events to {public_origin}/webhooks/github")
+
+
+async def limit_findings(section: RunnersSection, store: RecordStore) -> AsyncIterator[Finding]:
+    """Limits of organizations that no event has named."""
+    for org in section.org_limits:
+        known = await spelling(store, org)
+        if known is None:
+            advice = "check the name; the limit applies once an event names the organization"
+            yield Finding(Level.WARN, "org_limits", f"no job of {org} is known yet", advice)
+        elif known != org:
+            yield Finding(Level.WARN, "org_limits", f"{org} is known as {known}, which has this limit")
+
+
+async def within_deadline(what: str, findings: AsyncIterator[Finding]) -> list[Finding]:
+    """The findings, as far as they come in time."""
+    found: list[Finding] = []
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            async for each in findings:
+                found.append(each)  # noqa: PERF401  # what came before the deadline counts
+    except TimeoutError:
+        found.append(Finding(Level.FAIL, what, f"the check did not end within {CHECK_SECONDS:g} seconds"))
+    return found
 
 
 async def github_findings(

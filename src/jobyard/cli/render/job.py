@@ -43,6 +43,8 @@ def _facts(job: Job, waits: str) -> Iterator[str]:
         yield _fact("handed off to", escape(job.external_id))
     if job.waiting_for and job.state is State.PENDING:
         yield _fact("parked", escape(waits or f"until the signal {job.waiting_for}"))
+    if job.is_workflow:
+        yield _fact("its steps", f"jobyard workflows show {escape(job.id)}")
     if job.unique_key:
         yield _fact("unique key", escape(job.unique_key))
     if job.tags:

@@ -17,11 +17,12 @@ JOB_HEADINGS = (">job", "~repository", "~name", "state", ">for", "~reason")
 POD_HEADINGS = ("~runner", "~organization", "~profile", "state", ">for", ">job", "~detail")
 ORG_HEADINGS = ("~organization", "runners", "limit", ">waiting", ">held back", ">blocked", ">minutes", "~")
 JOB_COLOURS = {
-    GitHubJobState.WAITING: "dim",
+    GitHubJobState.HELD_BACK: "dim",
     GitHubJobState.QUEUED: "yellow",
     GitHubJobState.IN_PROGRESS: "cyan",
     GitHubJobState.COMPLETED: "green",
 }
+MAX_NAME = 100  # of a job in a list
 TROUBLED = frozenset({RunnerState.UNSCHEDULABLE, RunnerState.IMAGE_ERROR, RunnerState.NOT_ONLINE})
 
 
@@ -35,11 +36,19 @@ def job_row(job: RunnerJobView, now: Instant) -> tuple[str, ...]:
     return (
         str(job.job_id),
         escape(job.repo_full_name),
-        escape(job.job_name),
-        job_state(job.state),
+        escape(shortened(job.job_name)),
+        job_state(job.state) if job.profile else "[red]unserved[/]",
         age(instant(since), now),
         reason or (f"on {escape(job.runner_name)}" if job.runner_name else ""),
     )
+
+
+def shortened(name: str) -> str:
+    """
+    >>> len(shortened("x" * 1000)), shortened("build")
+    (100, 'build')
+    """
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
 def pod_row(pod: RunnerPodView, now: Instant) -> tuple[str, ...]:

@@ -31,10 +31,10 @@ def live_organizations(console: Console, *, visible: bool) -> Iterator[Show]:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda found, unfinished, seconds: live.update(picture(found, unfinished, seconds), refresh=True)
     else:
-        yield LinePrinter()
+        yield RunnerLinePrinter()
 
 
-class LinePrinter:
+class RunnerLinePrinter:
     """A line from time to time, and at the end, if it differs from the last one."""
 
     def __init__(self) -> None:

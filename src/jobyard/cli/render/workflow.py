@@ -14,8 +14,9 @@ from rich.text import Text
 
 from jobyard.api.schemas.workflows import WorkflowRunView, WorkflowStepView, WorkflowView
 from jobyard.cli.render.output import bar, duration, echo, number, plain, print_markup, print_table, state, table
+from jobyard.domain.job import State
 from jobyard.domain.text import visible
-from jobyard.domain.workflow_files.step_state import StepStatus
+from jobyard.domain.workflow_files.step_state import StepStatus, count_finished
 
 MARKS = {
     StepStatus.PENDING: "[dim]·[/]",
@@ -23,6 +24,7 @@ MARKS = {
     StepStatus.COMPLETED: "[green]✓[/]",
     StepStatus.FAILED: "[red]✗[/]",
     StepStatus.SKIPPED: "[dim]-[/]",
+    StepStatus.INTERRUPTED: "[yellow]![/]",
 }
 COLOURS = {
     StepStatus.PENDING: "dim",
@@ -30,6 +32,7 @@ COLOURS = {
     StepStatus.COMPLETED: "green",
     StepStatus.FAILED: "red",
     StepStatus.SKIPPED: "dim",
+    StepStatus.INTERRUPTED: "yellow",
 }
 HEADINGS = ("", "~step", "~kind", "state", ">time", "~progress")
 RUN_BAR, STEP_BAR = 30, 12
@@ -38,6 +41,7 @@ OTHER_LINES = 6
 # Which steps a terminal shows that has no room for all.
 IMPORTANCE = (
     StepStatus.FAILED,
+    StepStatus.INTERRUPTED,
     StepStatus.RUNNING,
     StepStatus.PENDING,
     StepStatus.COMPLETED,
@@ -56,10 +60,10 @@ def live_run(console: Console, *, is_shown: bool) -> Iterator[Show]:
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
             yield lambda run, waits: live.update(picture(run, console, waits), refresh=True)
     else:
-        yield LinePrinter()
+        yield WorkflowLinePrinter()
 
 
-class LinePrinter:
+class WorkflowLinePrinter:
     """A line for each change of a step, and for each reason why the run waits."""
 
     def __init__(self) -> None:
@@ -122,11 +126,13 @@ def title(run: WorkflowRunView) -> str:
 
 def _total(run: WorkflowRunView) -> str:
     main = [step for step in run.steps if not step.on_failure]
-    ended = sum(step.status.has_ended for step in main)
-    percent = run.progress.percent if run.progress is not None else 100 * ended / len(main)
-    if all(step.status.has_ended for step in main):
-        percent = 100
-    return f"[cyan]{bar(percent, 100, RUN_BAR)}[/] {percent:.0f}%  {ended} of {len(main)} steps"
+    ended_badly = run.state.is_final and run.state is not State.COMPLETED
+    has_failed = ended_badly or any(step.status is StepStatus.FAILED for step in main)
+    finished = count_finished((step.status for step in main), has_failed=has_failed)
+    percent = 100 * finished / len(main)
+    if run.progress is not None and not run.state.is_final:
+        percent = max(percent, run.progress.percent)  # it has the share of the running steps
+    return f"[cyan]{bar(percent, 100, RUN_BAR)}[/] {percent:.0f}%  {finished} of {len(main)} steps"
 
 
 def _row(step: WorkflowStepView) -> tuple[str, ...]:
