@@ -21,6 +21,7 @@ SANDBOX_TARGETS = (
         figure="p50_ms",
         at_most=1,
     ),
+    Target("first byte, a cached build of C: p50", f"{OURS}/start-compiled", figure="p50_ms", at_most=5, unit="ms"),
     Target("sustained, the sandbox alone", f"{OURS}/runs", at_least=300, unit="runs/s"),
     Target(
         "POST /execute?wait=5: p50 more than the bare interpreter takes to start and end",

@@ -12,10 +12,16 @@ AT_ONCE = 4
 CALLERS = 16
 HELD = "namespaces, filter, limits, used once"
 QUEUED = f"{HELD}; queued, power-safe"
+C_PROGRAM = '#include <stdio.h>\nint main(void) { puts("1"); }\n'
 
 
 def _start(order: Order, *, pool: int | None) -> Outcome:
     return sandbox.start(order.jobs, pool=pool)
+
+
+def _start_compiled(order: Order) -> Outcome:
+    """Compiled once, in the warm-up, and taken from the cache from then on."""
+    return sandbox.start(order.jobs, pool=None, language="c", source=C_PROGRAM)
 
 
 def _sustained(order: Order) -> Outcome:
@@ -38,6 +44,7 @@ CONTENDER = Contender(
     (
         Case("start-pool", start, "jobyard, warm pool", kept, HELD, partial(_start, pool=None), at_most=200),
         Case("start-demand", start, "jobyard, on demand", kept, HELD, partial(_start, pool=0), at_most=200),
+        Case("start-compiled", start, "jobyard, a cached build of C", kept, HELD, _start_compiled, at_most=200),
         Case("runs", runs, "jobyard, the sandbox alone", kept, HELD, _sustained, at_most=1500),
         Case("execute", execute, "jobyard, POST /execute?wait=5", safe, QUEUED, _execute, at_most=200),
         Case("execute-many", runs, "jobyard, POST /execute?wait=5", safe, QUEUED, _execute_many, at_most=600),
