@@ -1,14 +1,14 @@
 #!/bin/sh
 # Shows what runs on each platform of a jobyard server, and what waits there. Needs curl and jq.
-#   API_URL        the address of the server; http://localhost:3989 if it is not set
-#   JOBYARD_TOKEN  an API token that may watch; or JOBYARD_TOKEN_FILE, a file with it
+#   JOBYARD_SERVER  the address of the server; else API_URL; else http://localhost:3989
+#   JOBYARD_TOKEN   an API token that may watch; or JOBYARD_TOKEN_FILE, a file with it
 # Exit code 1: the server did not answer, or refused.
 set -eu
 
 for program in curl jq; do
     command -v "$program" >/dev/null || { echo "Error: $program is not installed." >&2; exit 1; }
 done
-url=${API_URL:-http://localhost:3989}
+url=${JOBYARD_SERVER:-${API_URL:-http://localhost:3989}}
 url=${url%/}/api/v2/jobs/running
 token=${JOBYARD_TOKEN:-}
 if [ -z "$token" ] && [ -n "${JOBYARD_TOKEN_FILE:-}" ]; then
@@ -42,6 +42,6 @@ if .success == false then "Error: \(.error.message | visible)\n" | halt_error(1)
   "",
   "\(.summary.running_count) running, \(.summary.queued_count) queued"
 end' || {
-    [ $? -eq 1 ] || echo "Error: unexpected response from $url. Check API_URL." >&2
+    [ $? -eq 1 ] || echo "Error: unexpected response from $url. Check JOBYARD_SERVER or API_URL." >&2
     exit 1
 }

@@ -88,7 +88,7 @@ def test_nothing_of_cluster_scope(chart: Outcome) -> None:
     assert len(titles) == len(set(titles))
 
 
-def test_no_secret_outside_of_a_secret(chart: Outcome) -> None:
+def test_secret_values_appear_only_in_secret_objects(chart: Outcome) -> None:
     values = {value.strip() for value in secret_values(chart.objects)}
     assert "" not in values
     texts = {title(each): json.dumps(each) for each in chart.objects if each["kind"] != "Secret"}
@@ -286,6 +286,8 @@ def test_metrics_are_read_with_a_token_of_the_user(rendered: dict[str, Outcome])
 
 def test_the_notes_say_where_the_webhook_and_the_token_are(rendered: dict[str, Outcome]) -> None:
     assert "https://jobyard.example.com/webhooks/github" in rendered["app"].notes
+    # Its ingress leads to the webhook only.
+    assert f"The API and the dashboard:\n  kubectl -n {NAMESPACE} port-forward " in rendered["app"].notes
     assert f"get secret {NAME} " in rendered["minimal"].notes
     assert "get secret jobyard-credentials " in rendered["ha"].notes
     assert "WARNING: redis.persistence.enabled is false" in rendered["separate"].notes

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from jobyard.observability.metrics import Metrics
 from jobyard.ports.admin_store import QueueAges, QueueInfo
 from jobyard.ports.schedule_store import WorkerInfo
 from tests.house.repository import ROOT
+from tests.servers.absent import Absent, need
+from tests.servers.fixtures import absent
 from tests.support import subcommands
 
 DASHBOARD = json.loads((ROOT / "deploy/grafana/jobyard.json").read_text("utf-8"))
@@ -85,6 +89,29 @@ def test_every_metric_is_exported_with_its_labels(expression: str) -> None:
     assert by <= labels, expression
     for opening, closing in ("()", "[]", "{}"):
         assert expression.count(opening) == expression.count(closing)
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Path:
+    try:
+        return need("promtool")
+    except Absent as error:
+        absent(error)
+
+
+def test_prometheus_accepts_every_expression(promtool: Path, tmp_path: Path) -> None:
+    """The rules as they are, and the expressions of the dashboard with its variables filled in."""
+    filled = [
+        re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "5m").replace("$__range", "1h"))
+        for expression in EXPRESSIONS
+        if not expression.startswith("label_values(")
+    ]
+    rules = [{"record": f"dashboard:{number}", "expr": expression} for number, expression in enumerate(filled)]
+    dashboard = tmp_path / "dashboard.yml"
+    dashboard.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    for path in (ROOT / "deploy/prometheus/jobyard.rules.yml", dashboard):
+        done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_metric_of_the_rules_and_the_dashboard_is_documented() -> None:
