@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from jobyard import Context, Job, Jobyard
-from jobyard.errors import JobNotFound, ResultNotReady
+from jobyard.errors import JobNotFound, NotPossible, ResultNotReady
 
 engine = create_engine("sqlite:///shop.db")
 yard = Jobyard("sqlite:///shop.db")  # the same database, so that one transaction holds both
@@ -105,6 +105,11 @@ async def events(job_id: str) -> AsyncIterator[str]:
 @app.exception_handler(JobNotFound)
 async def not_found(_: object, error: JobNotFound) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 404)
+
+
+@app.exception_handler(NotPossible)
+async def not_possible(_: object, error: NotPossible) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, 409)  # such as: cancel a job that has ended
 
 
 PAGE = """<!doctype html>
