@@ -262,6 +262,7 @@ def _run(request: Request, streams: Sequence[int]) -> None:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests were started by nohup
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)

@@ -22,7 +22,7 @@ import msgspec
 from bench.machine import Machine, examine
 
 from tests import mutants
-from tests.servers.absent import PACKAGES, find
+from tests.servers.absent import find
 from tests.story.results import RESULTS_VARIABLE, Result
 
 ROOT = Path(__file__).parents[1]
@@ -114,6 +114,10 @@ def suites() -> Iterator[Suite]:
     )
     yield Suite(
         "steps of the store's clock", ("tests/worker/test_clock_step.py", "tests/conformance/suite/test_lease.py")
+    )
+    yield Suite(
+        "a million jobs: every page and search of the dashboard in under a second",
+        ("tests/browser/test_dashboard_many_jobs.py",),
     )
     yield Suite("reports while the store is away", ("tests/worker/test_reporting.py", "tests/worker/test_faults.py"))
     counts = importlib.import_module("tests.conformance.test_machine").COUNTS
@@ -214,7 +218,7 @@ def page(record: Record, machine: Machine) -> str:
 
 
 def servers() -> Iterator[str]:
-    for program in PACKAGES:
+    for program in ("redis-server", "postgres", "pgbouncer"):
         found = find(program)
         if found is None:
             yield f"no {program}"

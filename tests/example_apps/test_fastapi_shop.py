@@ -74,6 +74,7 @@ async def test_a_rollback_takes_the_job_along(shop: Any, url: str) -> None:
         assert (await client.get("/jobs/nothing")).status_code == 404
         taken = (await client.post("/orders", json=CUPS)).json()
         assert (await client.post(f"/jobs/{taken['job']}/cancel")).json()["state"] == "CANCELLED"
+        assert (await client.post(f"/jobs/{taken['job']}/cancel")).status_code == 409
 
 
 async def test_the_schema_has_the_fields_of_a_job(shop: Any) -> None:

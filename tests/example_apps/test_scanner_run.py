@@ -110,10 +110,10 @@ def started(folder: Path, *words: str) -> Iterator[Run]:
 
 def submit(script: str, *words: str, said: str) -> str:
     """Run a submit script with the addresses that the command printed; returns the id of the job."""
-    [(url, token)] = re.findall(r"API_URL=(\S+) JOBYARD_TOKEN=(\S+)", said)
+    [(url, token)] = re.findall(r"JOBYARD_SERVER=(\S+) JOBYARD_TOKEN=(\S+)", said)
     response = subprocess.run(
         [str(EXAMPLE / "scripts" / script), *words],
-        env={"PATH": os.environ["PATH"], "API_URL": url, "JOBYARD_TOKEN": token},
+        env={"PATH": os.environ["PATH"], "JOBYARD_SERVER": url, "JOBYARD_TOKEN": token},
         capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert response.returncode == 0, response.stdout + response.stderr

@@ -151,8 +151,7 @@ def code(text: str | None) -> str:
 def option_table(options: Iterable[Option]) -> str:
     lines = []
     for option in options:
-        flag = "--" + option.name.replace("_", "-") if option.in_cli else ""
-        flag = flag.removesuffix("s") if option.type is tuple else flag
+        flag = option.cli_flag if option.in_cli else ""
         names = (option.name, option.field if option.in_json else "", flag)
         lines.append(f"| {' | '.join(map(code, names))} | {option.summary} |")
     return "\n".join(lines)

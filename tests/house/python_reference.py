@@ -5,15 +5,18 @@ from __future__ import annotations
 import enum
 import inspect
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import UnsetType
 
 import jobyard
 import jobyard.client
 import jobyard.testing
 import jobyard.testing.blocking
+from jobyard.errors import JobyardError
 
 INTRODUCTION = """# Python reference
 
@@ -39,8 +42,13 @@ def reference(command: str) -> str:
             module.__all__, key=lambda word: (word not in FIRST, FIRST.index(word) if word in FIRST else 0, word)
         )
         for word in public:
-            lines += described(word, getattr(module, word))
+            if not is_exception(value := getattr(module, word)):
+                lines += described(word, value)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def is_exception(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, JobyardError)
 
 
 def described(name: str, value: Any) -> Iterator[str]:
@@ -58,16 +66,14 @@ def described(name: str, value: Any) -> Iterator[str]:
 
 
 def fields(value: type) -> Iterator[str]:
+    names: Iterable[str] = ()
     if issubclass(value, msgspec.Struct):
-        for field in msgspec.structs.fields(value):
-            yield f"| `{field.name}` | `{short(annotation(value, field.name))}` |"
+        names = value.__struct_fields__
     elif hasattr(value, "__total__"):  # a TypedDict
-        for name, hint in value.__annotations__.items():
-            yield f"| `{name}` | `{short(hint)}` |"
-
-
-def annotation(value: type, name: str) -> Any:
-    return next(hints[name] for hints in map(inspect.get_annotations, value.__mro__) if name in hints)
+        names = value.__annotations__
+    hints = get_type_hints(value) if names else {}  # resolves aliases, which a reader cannot look up
+    for name in names:
+        yield f"| `{name}` | `{short(hints[name])}` |"
 
 
 def methods(value: type) -> Iterator[str]:
@@ -97,6 +103,10 @@ def signature(function: Any) -> str:
 
 def short(hint: Any) -> str:
     """A type without the modules, as a reader says it."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(short, get_args(hint)))
+    if hint in (NoneType, UnsetType):
+        return "None" if hint is NoneType else "absent"
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     return re.sub(r"\b(?:[a-z_]+\.)+(?=\w)", "", text).replace("JobView", "Job").replace("|", "or")
 

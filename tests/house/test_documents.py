@@ -8,13 +8,27 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
+import msgspec
 import pytest
 from tests.house.repository import DOCS, ROOT, Block, blocks, documents, prose
 from tests.support import mypy, python
 
+from jobyard.config.load import load
+from jobyard.config.sections import Configuration
+
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CITED = re.compile(r"`([\w/.-]+\.py)::(\w+)`")
 SHORT = {"suite/": "tests/conformance/suite/"}
+SECTIONS = frozenset(field.name for field in msgspec.structs.fields(Configuration))
+
+
+def is_configuration(block: Block) -> bool:
+    """Whether its keys on the left are sections of jobyard.yaml."""
+    keys = set(re.findall(r"^\w[\w-]*(?=:)", block.text, flags=re.MULTILINE))
+    return block.language == "yaml" and not block.mark and bool(keys) and keys <= {*SECTIONS, "schedules"}
+
+
+CONFIGURATIONS = [block for path in documents() for block in blocks(path) if is_configuration(block)]
 RUNNABLE = [block for path in documents() for block in blocks(path) if block.mark == "runnable"]
 
 
@@ -48,6 +62,16 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("block", CONFIGURATIONS, ids=lambda block: block.title)
+def test_configurations_are_valid(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "jobyard.yaml").write_text(block.text)
+    load({}, str(tmp_path / "jobyard.yaml"))
+
+
+def test_there_are_configurations_to_check() -> None:
+    assert len(CONFIGURATIONS) > 10
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))

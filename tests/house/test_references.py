@@ -14,6 +14,7 @@ from tests.house.refusals import refusals
 from tests.house.repository import DOCS, ROOT, blocks, documents, prose, rows, section
 from tests.support import subcommands
 
+import jobyard
 from jobyard import Jobyard, errors
 from jobyard.cli import cli
 from jobyard.config.consequences import CONSEQUENCES, if_wrong
@@ -38,6 +39,12 @@ def code(cell: str) -> str:
     match = re.fullmatch(r"`(.+)`", cell)
     assert match is not None, cell
     return match[1]
+
+
+def test_every_exception_can_be_imported_from_jobyard() -> None:
+    names = {each.__name__ for each in error_classes()}
+    assert names - set(jobyard.__all__) == set()
+    assert all(getattr(jobyard, name) is getattr(errors, name) for name in names)
 
 
 def test_the_diagram_has_the_legal_arrows() -> None:

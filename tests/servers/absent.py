@@ -14,6 +14,7 @@ PACKAGES = {
     "chromium": "chromium",
     "curl": "curl",
     "jq": "jq",
+    "promtool": "prometheus",
     # Languages of the sandbox; see also LANGUAGES.
     "lua5.4": "lua5.4",
     "php": "php-cli",

@@ -45,7 +45,11 @@ class KillingStore:
         async def dangerous(*args: Any, **kwargs: Any) -> Any:
             is_idle = name == "exchange" and not args[1]
             if not is_idle:
-                self._point(f"before {name}")
+                count = self._point(f"before {name}")
+                if name == "exchange" and count + 1 == self._order.kill_at:
+                    # Another job that it claims would count the death, and three such deaths quarantine a job.
+                    worker, settlements, queues, _, *rest = args
+                    args = (worker, settlements, queues, 0, *rest)
             response = await verb(*args, **kwargs)
             if not is_idle:
                 self._point(f"after {name}")
@@ -64,9 +68,10 @@ class KillingStore:
         for lease in leases:
             self._order = msgspec.json.decode(lease.payload, type=KillOrder)
 
-    def _point(self, what: str) -> None:
+    def _point(self, what: str) -> int:
+        """The number of this point."""
         if self._order.kill_at < 0:
-            return
+            return 0
         file = os.open(self._folder / f"calls-{self._order.job}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(file, b".")
@@ -76,3 +81,4 @@ class KillingStore:
         if count == self._order.kill_at:
             self._ledger.write(self._order.job, "died", what)
             os.kill(os.getpid(), signal.SIGKILL)
+        return count

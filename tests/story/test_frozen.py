@@ -10,6 +10,8 @@ from tests.story.engines import on_every_store
 from tests.story.harness import Harness, Process
 
 from jobyard.domain.job import State
+from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
+from jobyard.errors import NotPossible
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
@@ -17,7 +19,7 @@ WORDS = ("done", "progress", "log")
 
 
 @on_every_store
-async def test_what_a_frozen_worker_says_after_its_lease_is_refused(harness: Harness) -> None:
+async def test_reports_of_a_frozen_worker_are_rejected_after_its_lease(harness: Harness) -> None:
     frozen: dict[str, Process] = {}
     late: dict[str, str] = {}
     for word in WORDS:
@@ -74,3 +76,32 @@ async def _freeze(harness: Harness, worker: Process) -> None:
             return
         finally:
             connection.close()
+
+
+@pytest.mark.parametrize("engine", ["redis"])  # the store that grants a job to a claim that waits on the server
+async def test_a_frozen_worker_does_not_start_a_job_whose_lease_expired_before_it_woke(harness: Harness) -> None:
+    [frozen] = await harness.workers(1, queues=("granted", "next"))
+    await harness.done(await harness.enqueue("span", {"seconds": 0.0}, queue="granted"))
+    while True:  # until the server has its claim at the moment when it is frozen
+        frozen.send(signal.SIGSTOP)
+        await harness.until(lambda: frozen.is_stopped, "the worker stands still")
+        granted = await harness.enqueue("late", {"word": "grant"}, queue="granted")
+        try:
+            await harness.yard.delete(granted)  # while it stands still: it would run the job when it wakes
+        except NotPossible:
+            break
+        frozen.send(signal.SIGCONT)
+    assert (await harness.yard.get(granted)).worker == frozen.name
+    # A long lease: the woken worker must not get the job because a busy machine kept this one from renewing.
+    [other] = await harness.workers(1, queues=("granted",), lease_seconds=DEFAULT_LEASE_SECONDS)
+    await harness.until(lambda: harness.flags.has("first-grant"), "the job runs elsewhere")
+    frozen.send(signal.SIGCONT)
+    following = await harness.enqueue("span", {"seconds": 0.01}, queue="next")
+    await harness.done(following)
+    assert not harness.flags.has("second-grant")
+    harness.flags.put("speak-grant")
+    [job] = await harness.done(granted)
+    assert (job.worker, job.deaths) == (other.name, 1)
+    await harness.stop([frozen, other])
+    # Without the history: it records what workers received, and this one may withdraw its claim and receive nothing.
+    assert await harness.yard.store.audit() == []

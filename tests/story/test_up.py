@@ -73,9 +73,21 @@ def test_the_rest_is_handed_back(tmp_path: Path, signals: int) -> None:
         assert up.end() == 0
         assert time.monotonic() - asked < 10
         assert "1 job returned to the queue" in up.said()
+        assert "Traceback" not in up.said()
     with starting(tmp_path, "server", "--insecure") as again:
         again.greet()
         assert (again.job(job)["state"], again.job(job)["attempt"]) == ("PENDING", 0)
+
+
+@pytest.mark.parametrize("command", ["up", "server"])
+def test_two_signals_at_once_leave_no_error(tmp_path: Path, command: str) -> None:
+    with starting(tmp_path, command) as up:
+        up.greet()
+        up.process.send_signal(signal.SIGTERM)
+        until("it stops", lambda: "no new connections" in up.said())
+        up.process.send_signal(signal.SIGTERM)
+        assert up.end() == 0
+        assert " ERROR " not in up.said()
 
 
 def test_the_death_of_the_parent_ends_the_workers(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -45,6 +46,18 @@ async def feed(harness: Harness, count: int) -> list[str]:
     return acknowledged
 
 
+async def feed_until(harness: Harness, stop: asyncio.Event, ahead: int = 100) -> list[str]:
+    """Keep about `ahead` jobs waiting until `stop` is set, so that every outage interrupts work; return their ids."""
+    acknowledged: list[str] = []
+    while not stop.is_set():
+        with contextlib.suppress(StoreError):  # the server is away, or forgotten clients use up all its sessions
+            if len(acknowledged) - (await harness.queue()).completed < ahead:
+                acknowledged += await feed(harness, BATCH)
+                continue
+        await asyncio.sleep(0.02)
+    return acknowledged
+
+
 async def configure(harness: Harness) -> None:
     await harness.configure(max_running=MAX_RUNNING, max_per_group=MAX_PER_GROUP)
 
@@ -60,13 +73,6 @@ async def progress(harness: Harness, feeding: asyncio.Task[list[str]], jobs: int
         return info.completed >= before + jobs or (feeding.done() and info.waiting + info.running == 0)
 
     await harness.until(enough, f"{jobs} more jobs are completed")
-
-
-async def is_work_left(harness: Harness) -> bool:
-    try:
-        return (await harness.queue()).waiting > 0
-    except StoreError:
-        return True
 
 
 async def verify(harness: Harness, acknowledged: list[str]) -> None:

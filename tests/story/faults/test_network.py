@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from tests.servers import Proxy, Server
 from tests.servers.proxy import Mode
-from tests.story.faults.load import Memory, configure, doctor, drained, feed, progress, verify
+from tests.story.faults.load import Memory, configure, doctor, drained, feed, feed_until, progress, verify
 from tests.story.harness import Harness
 from tests.story.sizes import LEASE_SECONDS, SOAK, size
 
 from jobyard.domain.job import State
-from jobyard.errors import StoreError
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(1800 if SOAK else 240)]
 
@@ -56,7 +54,7 @@ async def test_the_connection_is(harness: Harness, endpoint: Server, proxy: Prox
     workers = await harness.workers(WORKERS)
     memory = Memory(workers)
     stop_feeding = asyncio.Event()
-    feeding = asyncio.create_task(_feed_until(harness, stop_feeding))
+    feeding = asyncio.create_task(feed_until(harness, stop_feeding))
     await progress(harness, feeding, JOBS_BETWEEN)
     for _ in range(ROUNDS):
         with trouble(proxy, fault):
@@ -78,17 +76,6 @@ async def test_the_connection_is(harness: Harness, endpoint: Server, proxy: Prox
 
     await harness.until(lambda: endpoint.connections() <= before + 2, "no connection is left over")
     await verify(harness, acknowledged)
-
-
-async def _feed_until(harness: Harness, stop: asyncio.Event) -> list[str]:
-    """By the direct way: so that there always is something to claim, and never too much."""
-    acknowledged: list[str] = []
-    while not stop.is_set():
-        with contextlib.suppress(StoreError):  # clients that were forgotten may use up all sessions for a while
-            if len(acknowledged) - (await harness.queue()).completed < 100:
-                acknowledged += await feed(harness, 20)
-        await asyncio.sleep(0.02)
-    return acknowledged
 
 
 async def test_each_round_trip_takes_longer(harness: Harness, proxy: Proxy) -> None:

@@ -89,7 +89,7 @@ async def story(harness: Harness) -> None:
         try:
             (check_order if name in ids else check_saga)(job, own)
         except AssertionError as error:
-            raise AssertionError(f"{name}: {[tuple(line[1:4]) for line in own]}") from error
+            raise AssertionError(f"{name}: {job.errors} after {[tuple(line[1:4]) for line in own]}") from error
     delayed = [job for job in await harness.all_jobs() if job.kind == "work" and job.state is not State.COMPLETED]
     assert {job.state for job in delayed} == {State.CANCELLED}
     await harness.verify()

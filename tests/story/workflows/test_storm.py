@@ -15,7 +15,6 @@ from tests.story.sizes import LEASE_SECONDS, SOAK, size
 from tests.support import PATIENCE_SECONDS, pauses
 
 from jobyard.domain.job import Job, State
-from jobyard.domain.lease import MAX_DEATHS
 from jobyard.ports.admin_store import Action
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 180)]
@@ -25,7 +24,7 @@ TREES, BATCHES, BATCH_SIZE = size((4, 3, 12), (24, 12, 200))
 WIDTH, DEPTH = size((4, 1), (10, 2))
 CANCELLED = TREES // 4
 KILLS = size(4, 40)
-# A worker is killed each time that so many more effects are in the ledger.
+# A worker is killed each time that this many more effects are in the ledger.
 KILL_EVERY_EFFECTS = size(15, 60)
 
 
@@ -57,7 +56,8 @@ async def storm(harness: Harness, trees: dict[str, str], chance: random.Random) 
         if to_cancel:
             await harness.yard.store.change(Action.CANCEL, [to_cancel.pop()], reason="storm")
     pause = pauses(0.05)
-    while not await is_drained(harness):
+    # In this order: what is dead once all queues are drained stays dead.
+    while not await is_drained(harness) or await redrive(harness):
         await redrive(harness)
         await asyncio.sleep(next(pause))
 
@@ -66,10 +66,13 @@ async def is_drained(harness: Harness) -> bool:
     return all(info.waiting + info.delayed + info.running == 0 for info in await harness.yard.queues())
 
 
-async def redrive(harness: Harness) -> None:
+async def redrive(harness: Harness) -> int:
     """Jobs that were hit three times without a checkpoint in between are quarantined, which is right."""
-    dead = [job for job in await harness.all_jobs() if job.state is State.FAILED and job.deaths >= MAX_DEATHS]
-    await harness.yard.store.change(Action.RETRY, [job.id for job in dead if job.kind != "work"])
+    ended = [job for job in await harness.all_jobs() if job.state is State.FAILED]
+    dead = [job for job in ended if (job.reason or "").startswith("quarantined")]
+    ids = [job.id for job in dead if job.kind != "work"]
+    await harness.yard.store.change(Action.RETRY, ids)
+    return len(ids)
 
 
 async def story(harness: Harness) -> None:
