@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Error, Route, expect
 from tests.browser.dashboard import DashboardPage, World, dashboard_world
 from tests.support import eventually
 
@@ -170,3 +172,30 @@ async def test_logging_out_asks_at_once_in_all_tabs_which_then_stop_asking(brows
         await expect(dialog).to_have_count(0)
         await expect(other.locator(".live-button.live")).to_be_visible()
         await eventually(lambda: any("/v1/events" in url for url in asked))
+
+
+async def test_logging_out_drops_the_requests_in_flight(browser: Browser) -> None:
+    """Refused by the server, they would be written to the console while the page still waits for the logout."""
+    logged_out = asyncio.Event()
+    held: list[asyncio.Task[None]] = []
+
+    async def hold(route: Route) -> None:
+        await logged_out.wait()
+        with contextlib.suppress(Error):  # the page has dropped it
+            await route.fulfill(response=await route.fetch())
+
+    async def log_out_slowly(route: Route) -> None:
+        response = await route.fetch(max_redirects=0)
+        logged_out.set()
+        await asyncio.gather(*held)
+        await route.fulfill(response=response)
+
+    async with dashboard_world(works=False) as world, world.page(browser) as shown:
+        await shown.go("queues", "Queues")
+        await shown.page.route("**/v1/overview", lambda route: held.append(asyncio.create_task(hold(route))))
+        await shown.page.route("**/logout", log_out_slowly)
+        await shown.page.evaluate("location.hash = '#/'")
+        await eventually(lambda: len(held) > 0)
+        await shown.page.get_by_role("button", name=re.compile("admin")).click()
+        await shown.page.get_by_role("button", name="Log out").click()
+        await expect(shown.page.locator("main.login #token")).to_be_visible()

@@ -25,6 +25,10 @@ const DEADLINE_MS = 20_000;
 let csrfToken = "";
 // Counts the logins: an answer to a request of an earlier session says nothing about this one.
 let session = 0;
+// After a logout, requests of the page that is still shown would be refused, and browsers write that to the console.
+const loggedOut = new AbortController();
+/** The response to such a request. @type {Promise<never>} */
+const NEVER = new Promise(() => {});
 /** @type {() => void} */
 let onUnauthorized = () => {};
 
@@ -40,6 +44,12 @@ export function whenUnauthorized(listener) {
 
 export function beginSession() {
 	session += 1;
+}
+
+/** End the session on the server. The page asks nothing from here on, and must be loaded again. */
+export async function endSession() {
+	loggedOut.abort();
+	await transmit("POST", "logout", undefined, AbortSignal.timeout(DEADLINE_MS));
 }
 
 /**
@@ -74,7 +84,7 @@ export async function request(method, url, body, signal) {
 	const started = session;
 	const deadline = AbortSignal.timeout(DEADLINE_MS);
 	const response = await send(method, url, body, signal ? AbortSignal.any([signal, deadline]) : deadline);
-	const text = await response.text().catch((error) => { throw unanswered(error, method); });
+	const text = await response.text().catch((error) => { if (loggedOut.signal.aborted) return NEVER; throw unanswered(error, method); });
 	const date = response.headers.get("date");
 	// The header has whole seconds: half a second is added on average.
 	if (date) setServerTime(new Date(Date.parse(date) + 500).toISOString());
@@ -89,6 +99,20 @@ export async function request(method, url, body, signal) {
  * @param {AbortSignal} [signal]
  */
 export async function send(method, url, body, signal) {
+	try {
+		return await transmit(method, url, body, signal ? AbortSignal.any([signal, loggedOut.signal]) : loggedOut.signal);
+	} catch (error) {
+		return loggedOut.signal.aborted ? NEVER : Promise.reject(error);
+	}
+}
+
+/**
+ * @param {string} method
+ * @param {string} url
+ * @param {unknown} body
+ * @param {AbortSignal} signal
+ */
+async function transmit(method, url, body, signal) {
 	/** @type {Record<string, string>} */
 	const headers = {};
 	if (method !== "GET" && csrfToken) headers["X-CSRF-Token"] = csrfToken;

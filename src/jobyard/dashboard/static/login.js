@@ -1,7 +1,7 @@
 // Logging in and out: a token opens a session, in place of the page or over it when a session has ended.
 
-import {beginSession, get, request, setCsrfToken} from "./api.js";
-import {isLoggedIn, setPrincipal} from "./app.js";
+import {beginSession, endSession, get, setCsrfToken} from "./api.js";
+import {isLoggedIn, live, setPrincipal} from "./app.js";
 import {h, render} from "./dom.js";
 import {icon} from "./icons.js";
 import {setSecretNames} from "./json_view.js";
@@ -111,6 +111,7 @@ export function loginDialog(onDone) {
 }
 
 export async function logOut() {
-	await request("POST", "logout").catch(() => undefined);
+	live.suspend();
+	await endSession().catch(() => undefined);
 	location.reload();
 }
