@@ -1,19 +1,23 @@
 """The fault and race suites with full counts, recorded in docs/reliability.md: `make soak`.
 
-`python -m tests.soak kill_storm and postgres` runs those of the last run again that these words choose (`pytest -k`),
-and the suites that an interrupted run has left out. The page says so.
+Three lanes run side by side: what mostly waits beside what mostly computes. Options continue the last run, and the page
+says so: `--again 'kill_storm and postgres'` runs tests again that these words choose (`pytest -k`), `--missing` the
+suites that an interrupted run has left out, `--suite 'virtual time'` those with these words in their names.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
@@ -45,6 +49,7 @@ COLUMNS = (
 class Suite(msgspec.Struct, frozen=True):
     name: str
     paths: tuple[str, ...]
+    lane: str = "short"
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -66,6 +71,7 @@ class Ran(msgspec.Struct, frozen=True):
     suite: Suite
     cases: list[Case]
     results: list[Result]
+    began: datetime
 
     @property
     def failed(self) -> list[Case]:
@@ -78,7 +84,8 @@ class Ran(msgspec.Struct, frozen=True):
         stories = {case.story for case in ran}
         results = [result for result in self.results if result.story not in stories]
         cases = [again.get((case.file, case.name), case) for case in self.cases]
-        return Ran(self.suite, cases, sorted([*results, *other.results], key=lambda result: result.story))
+        stories_by_name = sorted([*results, *other.results], key=lambda result: result.story)
+        return Ran(self.suite, cases, stories_by_name, self.began)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -88,7 +95,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def suites() -> Iterator[Suite]:
-    yield Suite("stories with real processes", ("tests/story",))
+    yield Suite("stories with real processes", ("tests/story",), lane="stories")
     crashes = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "stores").rglob("test_*crash*.py"))
     if crashes:
         yield Suite("SQLite crashes", tuple(crashes))
@@ -131,20 +138,26 @@ def suites() -> Iterator[Suite]:
     seeds = importlib.import_module("tests.github.test_simulation").SEEDS
     shares = ", ".join(f"{count:,} on {engine}" for engine, count in seeds.items())
     name = f"GitHub runners in virtual time: {sum(seeds.values()):,} seeds ({shares}), and a crash at every call"
-    yield Suite(name, ("tests/github/test_simulation.py",))
+    yield Suite(name, ("tests/github/test_simulation.py",), lane="simulation")
 
 
 def run(suite: Suite, *words: str) -> Ran:
-    print(f"\n== {suite.name}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        results, report = Path(folder, "results.jsonl"), Path(folder, "report.xml")
-        results.touch()
-        command = [sys.executable, "-m", "pytest", "-v", "--no-header", f"--junitxml={report}", *words, *suite.paths]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, RESULTS_VARIABLE: str(results)}, check=False)
-        reported = [msgspec.json.decode(line, type=Result) for line in results.read_bytes().splitlines()]
-        if not report.exists():
-            return Ran(suite, [Case("pytest itself", suite.paths[0], 0.0, "failed")], reported)
-        return Ran(suite, list(cases(report)), reported)
+    """Run pytest on one suite; what it prints goes to a file of its own, whose name is printed."""
+    began = datetime.now(UTC)
+    folder = Path(tempfile.mkdtemp(prefix="jobyard-soak-"))
+    results, report, log = folder / "results.jsonl", folder / "report.xml", folder / "output"
+    results.touch()
+    print(f"{began:%H:%M:%S} {suite.name}: started, see {log}", flush=True)
+    command = [sys.executable, "-m", "pytest", "-v", "--no-header", f"--junitxml={report}", *words, *suite.paths]
+    with log.open("wb") as output:
+        environment = {**os.environ, RESULTS_VARIABLE: str(results)}
+        subprocess.run(command, cwd=ROOT, env=environment, check=False, stdout=output, stderr=subprocess.STDOUT)
+    summary = log.read_text("utf-8", "replace").rstrip().rpartition("\n")[2].strip("= ")
+    print(f"{datetime.now(UTC):%H:%M:%S} {suite.name}: {summary}", flush=True)
+    reported = [msgspec.json.decode(line, type=Result) for line in results.read_bytes().splitlines()]
+    if not report.exists():
+        return Ran(suite, [Case("pytest itself", suite.paths[0], 0.0, "failed")], reported, began)
+    return Ran(suite, list(cases(report)), reported, began)
 
 
 def cases(report: Path) -> Iterator[Case]:
@@ -176,6 +189,7 @@ def page(record: Record, machine: Machine) -> str:
     ran, began, seconds = record.ran, record.began, record.seconds
     everything = [case for one in ran for case in one.cases]
     names = {one.suite.name for one in ran}
+    last = max((one.began for one in ran), default=began)
     failed = [case for one in ran for case in one.failed]
     violations = [(result.story, words) for one in ran for result in one.results for words in result.violations]
     passed, skipped = (sum(case.outcome == outcome for case in everything) for outcome in ("passed", "skipped"))
@@ -191,7 +205,7 @@ def page(record: Record, machine: Machine) -> str:
         "",
         f"- **Result**: {passed} tests passed, {len(failed)} failed, {skipped} skipped or known to fail, "
         f"{len(violations)} violations",
-        f"- **Date**: {began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
+        f"- **Date**: suites began from {began:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in all",
         f"- **Machine**: {machine.processor}, {machine.cores} cores, {machine.system}, Python {machine.python}, "
         f"SQLite {machine.sqlite}",
         f"- **Servers**: {', '.join(servers())}",
@@ -228,11 +242,30 @@ def servers() -> Iterator[str]:
         yield f"{program} {version[0] if version else '?'}"
 
 
-def again(record: Record, words: str) -> Record:
-    names = {one.suite.name for one in record.ran}
-    chosen = [one.with_again(run(one.suite, "-k", words)) for one in record.ran]
-    missing = [run(suite) for suite in suites() if suite.name not in names]
-    return Record(record.began, record.seconds, [*chosen, *missing])
+def run_lanes(chosen: Sequence[Suite], record: Record, machine: Machine) -> Record:
+    """Run the suites of each lane one after another, and the lanes side by side, each in a thread."""
+    order = [suite.name for suite in suites()]
+    others = [one for one in record.ran if one.suite.name not in {suite.name for suite in chosen}]
+    started, done, lock = time.monotonic(), list(others), threading.Lock()
+
+    def run_lane(lane: str) -> None:
+        for suite in chosen:
+            if suite.lane != lane:
+                continue
+            ran = run(suite)
+            with lock:
+                done.append(ran)
+                done.sort(key=lambda one: order.index(one.suite.name))
+                # Written after each suite, so that an interrupted run is recorded as one.
+                write(so_far(), machine)
+
+    def so_far() -> Record:
+        return Record(record.began, record.seconds + time.monotonic() - started, list(done))
+
+    with ThreadPoolExecutor() as pool:
+        for lane in as_completed([pool.submit(run_lane, lane) for lane in {suite.lane for suite in chosen}]):
+            lane.result()
+    return so_far()
 
 
 def write(record: Record, machine: Machine) -> None:
@@ -242,22 +275,30 @@ def write(record: Record, machine: Machine) -> None:
     RECORD.write_text(f"{page(record, machine).rstrip()}\n\n{faults}\n")
 
 
-def main(words: str) -> int:
+def main() -> int:
     os.environ["JOBYARD_SOAK"] = "1"
-    began, started = datetime.now(UTC), time.monotonic()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--again", metavar="WORDS", help="run these tests of the last run again, as `pytest -k`")
+    parser.add_argument("--missing", action="store_true", help="run the suites that the last run has left out")
+    parser.add_argument("--suite", metavar="WORDS", help="run the suite with these words in its name")
+    chosen = parser.parse_args()
     machine = examine()
-    if words:
-        record = again(msgspec.json.decode(LAST.read_bytes(), type=Record), words)
+    continues = chosen.again or chosen.missing or chosen.suite
+    record = Record(datetime.now(UTC), 0.0, [])
+    if continues and LAST.exists():
+        record = msgspec.json.decode(LAST.read_bytes(), type=Record)
+    if chosen.again:
+        ran = [one.with_again(run(one.suite, "-k", chosen.again)) for one in record.ran]
+        record = Record(record.began, record.seconds, ran)
         write(record, machine)
     else:
-        record = Record(began, 0.0, [])
-        for suite in suites():
-            # Written after each suite, so that an interrupted run is recorded as one.
-            record = Record(began, time.monotonic() - started, [*record.ran, run(suite)])
-            write(record, machine)
+        known = {one.suite.name for one in record.ran}
+        wanted = [suite for suite in suites() if not (chosen.missing and suite.name in known)]
+        wanted = [suite for suite in wanted if (chosen.suite or "") in suite.name]
+        record = run_lanes(wanted, record, machine)
     print(f"\nRecorded in {RECORD.relative_to(ROOT)}.")
     return 1 if any(one.failed for one in record.ran) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(" ".join(sys.argv[1:])))
+    sys.exit(main())
