@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import zlib
 
 import msgspec
 
 from jobyard.domain.instant import Instant
-from jobyard.domain.outcome import Cancel
+from jobyard.domain.outcome import Cancel, Snooze
 from jobyard.domain.runners.github_job import (
     GitHubJob,
     GitHubJobState,
@@ -16,7 +17,7 @@ from jobyard.domain.runners.github_job import (
     is_ended_by_absence,
     missing,
 )
-from jobyard.domain.runners.plan import Ticket, uncovered
+from jobyard.domain.runners.plan import Ticket, Uncovered, uncovered
 from jobyard.domain.runners.reasons import Reason
 from jobyard.github.api import GitHubApi
 from jobyard.github.event_ingest import EventIngest
@@ -28,6 +29,8 @@ from jobyard.ports.clock import Clock
 log = logging.getLogger("jobyard.runners")
 
 MAX_CHECKED = 20
+# Until a ticket that found no job for now looks again. Shorter would be a busy loop; longer would delay the job.
+LOOK_AGAIN_SECONDS = 1.0
 
 
 class QueuedCheck:
@@ -37,20 +40,26 @@ class QueuedCheck:
         self._clock = clock
 
     async def choose_job(self, launch: Launch) -> GitHubJob:
-        """A job that GitHub has queued now: the ticket's own, or one of its demand without a runner. Raises Stop."""
+        """A job that GitHub has queued now: the ticket's own, or one of its demand without a runner. Raises Stop.
+
+        GitHub may have given the runner of another ticket the job of this one. That ticket is gone, so this one must
+        stay for its job, also while it cannot be told yet whether a ticket is on its way for that job.
+        """
         jobs = self._ingest.jobs
         own = await jobs.get_active(launch.ticket.job_id)
         if own is not None and await self.is_queued(own):
             return own
         for _ in range(MAX_CHECKED):
-            job = await self._uncovered(launch)
-            if job is None:
+            found = await self._uncovered(launch)
+            if found.job is None:
                 break
-            if await self.is_queued(job):
-                return job
+            if await self.is_queued(found.job):
+                return found.job
+        if found.may_follow:
+            raise Stop(Snooze(look_again_seconds(launch.lease.job_id)))
         raise Stop(Cancel("No queued job needs another runner."))
 
-    async def _uncovered(self, launch: Launch) -> GitHubJob | None:
+    async def _uncovered(self, launch: Launch) -> Uncovered:
         ticket = Ticket(
             id=launch.lease.job_id,
             scope=launch.ticket.scope,
@@ -74,6 +83,11 @@ class QueuedCheck:
             return False
         await store_answer(self._ingest, job, found, now)
         return found.state is GitHubJobState.QUEUED
+
+
+def look_again_seconds(ticket_id: str) -> float:
+    """Different for each ticket: two that count each other must not look at the same time for ever."""
+    return LOOK_AGAIN_SECONDS + zlib.crc32(ticket_id.encode()) % 1000 / 1000
 
 
 async def store_answer(ingest: EventIngest, job: GitHubJob, found: GitHubJob | None, now: Instant) -> bool:

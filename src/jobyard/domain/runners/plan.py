@@ -71,13 +71,21 @@ def plan(
     return RunnerPlan(tuple(sorted(add, key=lambda job: job.order)), tuple(sorted(withdraw)))
 
 
+class Uncovered(NamedTuple):
+    """What a claimed ticket may launch a runner for."""
+
+    job: GitHubJob | None
+    may_follow: bool  # without a job: it is not certain that none needs the ticket, so it must look again
+
+
 def uncovered(
     github_jobs: Iterable[GitHubJob], runners: Iterable[Runner], tickets: Iterable[Ticket], ticket: Ticket, now: Instant
-) -> GitHubJob | None:
-    """The oldest job of the ticket's demand that neither a runner nor another ticket is for, if there is one.
+) -> Uncovered:
+    """Find the oldest job of the ticket's demand that neither a runner nor another ticket is for.
 
     Several tickets may look at the same time, in several processes: each counts the others, so no two of them take one
-    job. When both step back, the next plan adds the ticket that is missing.
+    job. A job is left alone for a moment after its ticket was made, and another claimed ticket may be withdrawn: until
+    that is known the ticket must stay, as the job may have no other.
     """
     demand = (ticket.scope, ticket.profile)
     others = [each for each in tickets if each.id != ticket.id and (each.scope, each.profile) == demand]
@@ -87,7 +95,9 @@ def uncovered(
     taken = {runner.job_id for runner in runners} | {each.job_id for each in others if not each.is_running}
     jobs = queued_by_demand((job for job in github_jobs if job.job_id not in taken), now).get(demand, [])
     free = [job for job in jobs if now - job.ticketed_at >= IN_FLIGHT_MS]
-    return free[0] if len(free) > spare else None
+    if len(free) > spare:
+        return Uncovered(free[0], may_follow=True)
+    return Uncovered(None, may_follow=len(jobs) > spare_by_demand(runners, [], busy)[demand])
 
 
 def queued_by_demand(github_jobs: Iterable[GitHubJob], now: Instant) -> dict[Demand, list[GitHubJob]]:
