@@ -165,8 +165,17 @@ LINUX: Demand = (SCOPES[0], "linux")
 def test_ticket_in_flight_is_not_added_twice() -> None:
     """It was counted with its job and may not be listed yet."""
     job = make_job(1, LINUX, tickets=1, ticketed_at=NOW)
-    assert Situation([job]).plan(NOW + IN_FLIGHT_MS - 1) == RunnerPlan((), ())
+    assert Situation([job]).plan(NOW + IN_FLIGHT_MS - 1) == RunnerPlan((), (), NOW + IN_FLIGHT_MS)
     assert [each.job_id for each in Situation([job]).plan(NOW + IN_FLIGHT_MS).add] == [1]
+
+
+def test_is_made_again_only_for_a_job_without_a_ticket() -> None:
+    """It may be the ticket of another job that is listed: they are counted."""
+    jobs = [make_job(number, LINUX, tickets=1, ticketed_at=NOW + number) for number in (1, 2)]
+    one, both = [make_ticket("t1", LINUX, 1, 1)], [make_ticket("t1", LINUX, 1, 1), make_ticket("t9", LINUX, 9, 2)]
+    assert Situation(jobs, [], one).plan(NOW + 10).again_at == NOW + 1 + IN_FLIGHT_MS
+    assert Situation(jobs, [], both).plan(NOW + 10).again_at == 0
+    assert Situation(jobs, [make_runner("r", LINUX, RunnerState.IDLE)], one).plan(NOW + 10).again_at == 0
 
 
 def test_withdraws_the_ticket_of_a_job_that_left_first() -> None:

@@ -108,6 +108,20 @@ async def test_limits_of_the_configuration(tmp_path: Path) -> None:
         assert story.peaks["beta"] <= 4
 
 
+async def test_webhook_of_the_oldest_job_comes_last(tmp_path: Path) -> None:
+    """GitHub gives the first runner the oldest job, whose own ticket stays for the job that is left over."""
+    async with runner_story(tmp_path, "sqlite", ("acme",), max_per_org=1, **NO_TICK) as story:
+        await story.start_up()
+        faults = story.world.github.faults
+        faults.webhook_delayed, faults.webhook_delay_seconds = 1.0, 0.5
+        story.queue({"acme": 1})
+        faults.webhook_delayed = 0.0
+        story.queue({"acme": 2})
+        story.release()
+        await story.ends()
+        assert len(set(story.launched)) == len(story.launched) == 3
+
+
 @pytest.mark.parametrize("keeps_store", [True, False], ids=["same store", "empty store"])
 async def test_killed_manager(tmp_path: Path, keeps_store: bool) -> None:
     """Its pods are adopted and counted, what it was launching is not launched twice, and waiting jobs are found."""

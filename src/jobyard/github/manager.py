@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
@@ -95,6 +96,7 @@ class RunnerManager:
         self._store = store
         self._wake = asyncio.Event()
         self._wake_pool = asyncio.Event()
+        self._plan_again_seconds = math.inf  # after the last plan
         self._doubtful: tuple[GitHubJob, ...] = ()
         self._has_doubtful = asyncio.Event()
         self.executor.warm.on_change = self._wake_pool.set
@@ -159,9 +161,10 @@ class RunnerManager:
             await self._reconcile_changed()
             now = loop.time()
             if now >= next_tick or (is_due and now >= next_pass):
+                self._plan_again_seconds = math.inf
                 await self._guarded("reconciling", self.run_once())
                 is_due = False
-                next_tick = loop.time() + self.settings.tick_seconds
+                next_tick = loop.time() + min(self.settings.tick_seconds, self._plan_again_seconds)
                 next_pass = loop.time() + min(self.settings.full_seconds, PLAN_SHARE * (loop.time() - now))
             until = min(next_tick, next_pass) if is_due else next_tick
             if await self._woken(max(0.0, until - loop.time())):
@@ -206,6 +209,7 @@ class RunnerManager:
             self._doubtful = doubtful
             self._has_doubtful.set()
         planned = plan(jobs, runners, tickets, now)
+        self._plan_again_seconds = (planned.again_at - now) / 1000 if planned.again_at else math.inf
         counted = [await self._count_ticket(job, now) for job in planned.add]
         added = [job for job in counted if job is not None]
         await self.ingest.tickets.add(added)

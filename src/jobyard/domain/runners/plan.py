@@ -36,6 +36,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 class RunnerPlan(NamedTuple):
     add: tuple[GitHubJob, ...]  # one ticket because of each, in this order
     withdraw: tuple[str, ...]  # ids of waiting tickets
+    again_at: Instant = 0  # a job that is too new now may need a ticket from then on, though nothing happens; 0: none
 
 
 # A ticket is inserted right after its job is recorded, perhaps by another process.
@@ -63,12 +64,17 @@ def plan(
     queued = queued_by_demand((job for job in github_jobs if job.job_id not in taken), now)
     add: list[GitHubJob] = []
     withdraw: list[str] = []
+    again: list[Instant] = []
     for demand in queued.keys() | waiting.keys():
         jobs, held = queued.get(demand, []), waiting.get(demand, [])
         needed = max(0, len(jobs) - spare[demand])
         withdraw += surplus(held, jobs, needed)
-        add += missing(held, [job for job in jobs if now - job.ticketed_at >= IN_FLIGHT_MS], needed)
-    return RunnerPlan(tuple(sorted(add, key=lambda job: job.order)), tuple(sorted(withdraw)))
+        found = missing(held, [job for job in jobs if now - job.ticketed_at >= IN_FLIGHT_MS], needed)
+        add += found
+        if len(held) + len(found) < needed:
+            again += [job.ticketed_at + IN_FLIGHT_MS for job in jobs if now - job.ticketed_at < IN_FLIGHT_MS]
+    ordered = sorted(add, key=lambda job: job.order)
+    return RunnerPlan(tuple(ordered), tuple(sorted(withdraw)), min(again, default=0))
 
 
 class Uncovered(NamedTuple):
