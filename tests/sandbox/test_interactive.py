@@ -96,8 +96,9 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     job_id = await begin(here, source)
-    await until_heard(here, job_id, "ready")
-    for name in ("USR1", "INT"):
+    # A program that finds both signals at once handles the lower number first, so each waits for the last one's effect.
+    for heard, name in (("ready", "USR1"), ("user", "INT")):
+        await until_heard(here, job_id, heard)
         response = await here.client.post(f"/jobs/{job_id}/signal", json={"signal": name})
         assert response.status_code == 202, response.text
     found = await end(here, job_id)
