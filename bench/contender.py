@@ -49,6 +49,7 @@ class Benchmark(StrEnum):
     STEPS = "steps"  # durable steps of workflows: from enqueueing the workflows to the last result
     CHILDREN = "children"  # child jobs of workflows: from enqueueing their parents to the last result
     START = "start"  # one program after the other: from asking for it to the first byte that it prints
+    NEIGHBOURS = "neighbours"  # one program after the other, beside bombs in all other slots
     EXECUTE = "execute"  # the same through the API and the queue: from the request to the whole answer
     RUNS = "runs"  # programs without a pause, as many at once as there are slots
 
@@ -62,6 +63,7 @@ class Benchmark(StrEnum):
             Benchmark.WEBHOOK: "p99_ms",
             Benchmark.LAUNCH: "p50_ms",
             Benchmark.START: "p50_ms",
+            Benchmark.NEIGHBOURS: "p50_ms",
             Benchmark.EXECUTE: "p50_ms",
         }
         return of_times.get(self, "jobs_per_second")

@@ -26,6 +26,7 @@ EXPLAINED = {
     Benchmark.STEPS: "durable steps of workflows, from enqueueing them to the last result; steps/s",
     Benchmark.CHILDREN: "child jobs of workflows, from enqueueing their parents to the last result; child jobs/s",
     Benchmark.START: "one program after the other, request to first byte; ms, p50",
+    Benchmark.NEIGHBOURS: "one program after the other beside bombs, request to first byte; ms, p50",
     Benchmark.EXECUTE: "POST /execute?wait=5, one after the other, request to end of response; ms, p50",
     Benchmark.RUNS: "programs without a pause; runs/s",
 }

@@ -22,6 +22,15 @@ SANDBOX_TARGETS = (
         at_most=1,
     ),
     Target("first byte, a cached build of C: p50", f"{OURS}/start-compiled", figure="p50_ms", at_most=5, unit="ms"),
+    *(
+        Target(
+            f"to the end, beside {words} in all other slots: over alone",
+            f"{OURS}/neighbours-{kind}",
+            figure="over_alone",
+            at_most=3,
+        )
+        for kind, words in (("forks", "fork bombs"), ("memory", "memory bombs"), ("both", "bombs of both kinds"))
+    ),
     Target("sustained, the sandbox alone", f"{OURS}/runs", at_least=300, unit="runs/s"),
     Target(
         "POST /execute?wait=5: p50 more than the bare interpreter takes to start and end",

@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import StatisticsError, median
@@ -16,12 +18,15 @@ import msgspec
 
 from bench.contender import Outcome
 from bench.yard.starting import PROGRAM, Times
+from jobyard.sandbox.attacks.attack import Attack
+from jobyard.sandbox.attacks.catalogue import ATTACKS
 from jobyard.sandbox.attacks.connection import connect
 from jobyard.sandbox.attacks.leaks import descendants
 from jobyard.sandbox.attacks.private_daemon import DaemonStartFailed, private_daemon
 from jobyard.sandbox.protocol import (
     DaemonMessage,
     FrameDecoder,
+    Limits,
     Output,
     RunFinished,
     RunRequest,
@@ -32,6 +37,11 @@ from jobyard.sandbox.protocol import (
 
 PAUSE_SECONDS = 0.015  # lets the pool refill: without it, refilling would be measured, too
 WARM_UP = 20
+NEIGHBOUR_PAUSE_SECONDS = 0.01
+NEIGHBOUR_ROUNDS = 5
+BOMB_SECONDS = 1.0
+UNDER_WAY_SECONDS = 0.5  # until the first bombs take all they can
+BOMBS_END = {RunVerdict.TIME_LIMIT, RunVerdict.MEMORY_LIMIT, RunVerdict.CPU_LIMIT, RunVerdict.RUNTIME_ERROR}
 _decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 
@@ -49,6 +59,7 @@ class BlockingConnection:
     """A blocking connection: asyncio would add its own latency to the measurement."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.fspath(path))
         self._frames = FrameDecoder()
@@ -73,6 +84,12 @@ class BlockingConnection:
         ended = time.perf_counter() - began
         assert (answer.verdict, answer.stdout) == (RunVerdict.OK, b"1\n"), answer
         return first, ended
+
+    def run_bomb(self, request: bytes) -> None:
+        self._socket.sendall(request)
+        answer = self.next()
+        assert isinstance(answer, RunFinished), answer
+        assert answer.verdict in BOMBS_END, answer
 
     def run_all(self, runs: int, at_once: int) -> None:
         """Run programs with `at_once` always in flight."""
@@ -137,6 +154,52 @@ def sustained(runs: int, at_once: int) -> Outcome:
         began = time.perf_counter()
         daemon.run_all(runs, at_once)
         return Outcome({"jobs_per_second": runs / (time.perf_counter() - began)})
+
+
+def beside_bombs(runs: int, numbers: Sequence[int]) -> Outcome:
+    """Programs in the last slot, in turns alone and with bombs in all others."""
+    slots = (os.cpu_count() or 1) + 1
+    request = encode_frame(RunRequest(id=1, language="python", source=PROGRAM.encode(), stream=True))
+    bombs = [attack for attack in ATTACKS if attack.number in numbers and isinstance(attack, Attack)]
+    times, ratios = Times(), []
+    with connection(slots=slots) as (daemon, _), ThreadPoolExecutor(slots - 1) as threads:
+        for _ in range(WARM_UP):
+            daemon.run(request)
+        for _ in range(NEIGHBOUR_ROUNDS):
+            alone = _one_by_one(daemon, request, runs // NEIGHBOUR_ROUNDS)
+            stop = threading.Event()
+            try:
+                ended = [threads.submit(_bombard, daemon.path, bombs, place, stop) for place in range(slots - 1)]
+                time.sleep(UNDER_WAY_SECONDS)
+                beside = _one_by_one(daemon, request, runs // NEIGHBOUR_ROUNDS)
+            finally:
+                stop.set()
+            for thread in ended:
+                thread.result()
+            for first, end in beside:
+                times.add(first, end)
+            ratios.append(median(end for _, end in beside) / median(end for _, end in alone))
+    return Outcome({**times.figures(), "over_alone": median(ratios)})
+
+
+def _one_by_one(daemon: BlockingConnection, request: bytes, runs: int) -> list[tuple[float, float]]:
+    found = []
+    for _ in range(runs):
+        time.sleep(NEIGHBOUR_PAUSE_SECONDS)
+        found.append(daemon.run(request))
+    return found
+
+
+def _bombard(path: Path, bombs: Sequence[Attack], place: int, stop: threading.Event) -> None:
+    daemon = BlockingConnection(path)
+    for bomb in itertools.islice(itertools.cycle(bombs), place, None):
+        if stop.is_set():
+            break
+        assert isinstance(bomb.program, str)
+        limits = Limits(time_seconds=BOMB_SECONDS)
+        source = bomb.program.encode()
+        daemon.run_bomb(encode_frame(RunRequest(id=1, language="python", source=source, limits=limits)))
+    daemon.close()
 
 
 def _box_mb(daemon: int) -> float:
