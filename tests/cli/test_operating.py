@@ -24,6 +24,8 @@ __all__ = ["shop"]
         ("--store a queues --store b", "--store a --store b queues"),
         ("jobs cancel x --reason --store", "jobs cancel x --reason --store"),  # the value of --reason
         ("run a.py -- --store x", "run a.py -- --store x"),  # of the program
+        ("run a.py x --store y", "run a.py x --store y"),  # of the program, too
+        ("run --time 1 --store x a.py", "--store x run --time 1 a.py"),
         ("jobs --app m:y --log-level debug list", "--app m:y --log-level debug jobs list"),
         ("queues --help", "queues --help"),
         ("quues --store x", "--store x quues"),

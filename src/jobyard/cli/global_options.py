@@ -13,7 +13,8 @@ HELP = "jobyard.help"  # in the context's meta: whether --help was asked for
 def hoist(root: click.Group, context: click.Context, words: Sequence[str]) -> list[str]:
     """The words with the options of the root before the command; of an option given twice, the last one still wins.
 
-    An option that the command has itself stays where it is, and so does everything behind `--`.
+    An option that the command has itself stays where it is, and so does everything behind `--`, and behind the first
+    argument of a command that passes the rest to a program.
     """
     command: click.Command = root
     before: list[str] = []
@@ -30,8 +31,12 @@ def hoist(root: click.Group, context: click.Context, words: Sequence[str]) -> li
             before += _with_value(option, word, left)
         else:
             behind.append(word)
-            if isinstance(command, click.Group) and not word.startswith("-"):
+            if word.startswith("-"):
+                continue
+            if isinstance(command, click.Group):
                 command = command.get_command(context, word) or click.Command(word)
+            elif not command.context_settings.get("allow_interspersed_args", True):
+                behind += left
     return before + behind
 
 
