@@ -105,6 +105,12 @@ def test_without_a_socket_a_daemon_is_started_for_the_run(shop: Shop, monkeypatc
     assert "no_such_module" in result.stderr.splitlines()[-1]
 
 
+def test_an_unknown_language_names_the_known_ones(shop: Shop) -> None:
+    result = run(shop, "", "--language", "pyhton", "program.py")
+    assert result.exit_code == 125
+    assert 'Did you mean "python"? Known: bash, c, cpp, ' in result.stderr
+
+
 def test_the_retention_of_the_program_queue_does_not_depend_on_who_opens_the_store(shop: Shop) -> None:
     Path("jobyard.yaml").write_text("queues:\n  code:\n    max_per_group: 2\n")
     shop.work_off()

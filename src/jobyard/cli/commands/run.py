@@ -19,12 +19,12 @@ from jobyard.app.sandbox import DaemonProcess
 from jobyard.cli.session import Session, async_command
 from jobyard.config.sections import SandboxSection
 from jobyard.domain.text import visible
-from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError
+from jobyard.errors import BadInput, ConfigurationError, JobFailed, JobyardError, did_you_mean
 from jobyard.executors.sandbox.bounds import check, file_name_problem
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
 from jobyard.executors.sandbox.program import Program
 from jobyard.executors.sandbox.result import run_result
-from jobyard.sandbox.daemon.languages import BadLanguages, load
+from jobyard.sandbox.daemon.languages import BadLanguages, LanguageDefinition, load
 from jobyard.sandbox.protocol import Fault, File, Limits, RunFinished, RunVerdict
 
 USUAL = Limits()
@@ -131,6 +131,8 @@ def cancel_on_signals() -> list[int]:
 
 async def run_locally(section: SandboxSection, program: Program, show: Write) -> dict[str, Any]:
     check(program, section.bounds)
+    if not section.socket:  # otherwise the daemon has languages of its own
+        require_known(program.language, section)
     # Of this language only: testing all of them would take longer than the program.
     daemon = None if section.socket else DaemonProcess(msgspec.structs.replace(section, pool=1), 1, [program.language])
     client = SandboxClient(section.socket or "", connect_timeout_seconds=START_SECONDS)
@@ -192,14 +194,23 @@ async def run_remotely(session: Session, program: Program, show: Write) -> dict[
 
 def language_of(file: Path, section: SandboxSection) -> str:
     """The first language of the configuration that has this file extension."""
-    try:
-        known = load(None if section.languages is None else Path(section.languages))
-    except BadLanguages as error:
-        raise ConfigurationError(str(error)) from error
-    for name, language in known.items():
+    for name, language in known_languages(section).items():
         if file.suffix.lower() in language.extensions:
             return name
     raise click.UsageError(f"Cannot tell the language of {file.name} from its name: pass --language.")
+
+
+def require_known(name: str, section: SandboxSection) -> None:
+    known = known_languages(section)
+    if name not in known:
+        raise BadInput(f"Language {name} is not known.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}.")
+
+
+def known_languages(section: SandboxSection) -> dict[str, LanguageDefinition]:
+    try:
+        return load(None if section.languages is None else Path(section.languages))
+    except BadLanguages as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def text_of(file: Path) -> str:
