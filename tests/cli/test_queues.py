@@ -151,7 +151,7 @@ def test_a_negative_limit_is_not_an_option(shop: Shop) -> None:
     result = shop.run("limits", "set", "mail", "a", "-25", "--json")
     assert (result.exit_code, error_code(result)) == (1, "bad_option")
     assert "limit must be a whole number from 0 to 1000000000, not -25." in result.stderr
-    assert "No such option '--lmit'" in shop.run("limits", "set", "mail", "a", "-1", "--lmit").stderr
+    assert 'No such option "--lmit"' in shop.run("limits", "set", "mail", "a", "-1", "--lmit").stderr
 
 
 def test_explain_prints_a_sentence_and_codes(shop: Shop) -> None:

@@ -45,13 +45,10 @@ def test_first_sentences_fit_the_list_of_commands(shop: Shop, path: tuple[str, .
     assert "..." not in shop.run(*path, "--help").output.split("Commands:")[1]
 
 
-def test_an_unknown_command_or_option_suggests_another(shop: Shop) -> None:
+def test_an_unknown_command_suggests_another(shop: Shop) -> None:
     result = shop.run("quues")
     assert result.exit_code == 2
     assert "queues" in result.stderr
-    result = shop.run("jobs", "list", "--quue", "mail")
-    assert result.exit_code == 2
-    assert "--queue" in result.stderr
 
 
 def test_a_store_that_does_not_exist_is_an_error_not_an_empty_store(shop: Shop) -> None:
@@ -115,6 +112,23 @@ def test_an_app_that_cannot_be_loaded_is_an_error(shop: Shop, app: str, hint: st
 def test_an_unknown_command_gets_a_suggestion(shop: Shop, words: tuple[str, ...], hint: str) -> None:
     result = shop.run(*words)
     assert (result.exit_code, f'Did you mean "{hint}"?' in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("jobs", "list", "--quue", "mail"), 'Did you mean "--queue"?'),
+        (("jobs", "--stoer", "sqlite:///a.db"), 'Did you mean "--store"?'),  # an option of the root
+        (("jobs", "--state", "RUNNING"), "jobs list` has it."),
+        (("cron", "add", "n", "* * * * *", "send", "--timezone", "UTC"), 'Did you mean "--tz"?'),
+        (("jobs", "list", "--since", "x"), 'No such option "--since".\n'),
+        (("queues", "--xyzzy"), 'No such option "--xyzzy".\n'),
+        (("--stoer", "x", "jobs"), 'Did you mean "--store"?'),
+    ],
+)
+def test_an_unknown_option_gets_a_suggestion(shop: Shop, words: tuple[str, ...], hint: str) -> None:
+    result = shop.run(*words)
+    assert (result.exit_code, hint in result.stderr) == (2, True), result.stderr
 
 
 def test_a_configuration_file_that_does_not_exist(shop: Shop) -> None:

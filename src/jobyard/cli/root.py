@@ -17,6 +17,7 @@ from jobyard.cli.option_flags import setting_flag, with_flags
 from jobyard.cli.render.output import echo
 from jobyard.cli.session import Session
 from jobyard.cli.target import chosen_server
+from jobyard.cli.unknown_option import unknown_option
 from jobyard.config import Configuration, LoadedConfig, load
 from jobyard.config.settings import APP, CONFIG, LOG_FORMAT, LOG_LEVEL, SERVER, STORE, unknown_variables
 from jobyard.errors import BadOption, ConfigurationError, JobyardError, Unauthorized, did_you_mean
@@ -70,7 +71,10 @@ class RootCommand(CommandGroup):
         return self.commands.get(cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, hoist(self, ctx, args))
+        try:
+            return super().parse_args(ctx, hoist(self, ctx, args))
+        except click.NoSuchOption as error:
+            raise unknown_option(error, self) from None
 
     def hint(self, ctx: click.Context, word: str) -> str:
         return did_you_mean(word, COMMANDS) or self._elsewhere(ctx, word)
@@ -94,6 +98,8 @@ class RootCommand(CommandGroup):
                 with_flags(error, command)
             messages = dict.fromkeys(map(str, (error, *getattr(error, "others", ()))))
             raise CommandError("\n".join(messages) + token_hint(ctx, error), ctx) from error
+        except click.NoSuchOption as error:
+            raise unknown_option(error, self) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
