@@ -11,7 +11,8 @@ from jobyard.domain.workflow_files.definition import OnItemFailure, StepDefiniti
 from jobyard.domain.workflow_files.scheduler import ReadyStep, items_state
 from jobyard.domain.workflow_files.step_state import StepState, StepStatus
 from jobyard.executors.python.declared_task import DeclaredTask
-from jobyard.executors.workflow.file_steps import FileSteps, cancel_all
+from jobyard.executors.workflow.cancellation import cancel_all
+from jobyard.executors.workflow.file_steps import FileSteps
 from jobyard.executors.workflow.journal import MAX_ENTRIES
 from jobyard.executors.workflow.records import StepError
 

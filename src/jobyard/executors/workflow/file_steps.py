@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -252,14 +252,3 @@ def _delay(options: FileStepOptions, handler: Handler, failures: int) -> float:
     if options.backoff is not None:
         return retry_delay_seconds(options.backoff, failures, random.random())
     return handler_delay(handler, failures) or 0.0
-
-
-async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended, whatever they raise."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()

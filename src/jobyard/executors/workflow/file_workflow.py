@@ -22,6 +22,7 @@ from jobyard.errors import ExpressionError, StepFailed, UnknownKind
 from jobyard.executors.python.declared_task import DeclaredTask
 from jobyard.executors.python.handlers import Handler
 from jobyard.executors.python.payload import to_json
+from jobyard.executors.workflow.cancellation import cancel_all
 from jobyard.executors.workflow.context import WorkflowContext, parts_of
 from jobyard.executors.workflow.file_items import perform_items
 from jobyard.executors.workflow.file_progress import FileProgress
@@ -32,7 +33,7 @@ from jobyard.executors.workflow.file_records import (
     FilePayload,
     load_definition,
 )
-from jobyard.executors.workflow.file_steps import FileSteps, cancel_all
+from jobyard.executors.workflow.file_steps import FileSteps
 from jobyard.executors.workflow.records import MAX_RESULT_BYTES, WorkflowRecord
 from jobyard.executors.workflow.run import MissingKind, WorkflowRun
 from jobyard.executors.workflow.steps import StepRunner

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
+from jobyard.executors.workflow.cancellation import cancel_all
 from jobyard.executors.workflow.journal import Operation, Scope, current_scope
 from jobyard.executors.workflow.records import WorkflowRecord
 from jobyard.executors.workflow.run import WorkflowRun, contained_exit
@@ -48,7 +49,7 @@ async def run_side_by_side(
                 raise failures[raised]
     finally:
         scope.gathers -= 1
-        await _cancel_all(running)
+        await cancel_all(running)
         if isinstance(awaitables, tuple | list):
             _close_all(each for _, each in source)
     if failures:
@@ -68,16 +69,6 @@ def _close_all(left: Iterable[Any]) -> None:
     for each in left:
         if asyncio.iscoroutine(each):
             each.close()
-
-
-async def _cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()
 
 
 def _raised(operation: Operation, failures: dict[int, Exception]) -> int | None:
