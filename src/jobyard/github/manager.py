@@ -164,8 +164,9 @@ class RunnerManager:
                 self._plan_again_seconds = math.inf
                 await self._guarded("reconciling", self.run_once())
                 is_due = False
-                next_tick = loop.time() + min(self.settings.tick_seconds, self._plan_again_seconds)
-                next_pass = loop.time() + min(self.settings.full_seconds, PLAN_SHARE * (loop.time() - now))
+                tick, again, took = self.settings.tick_seconds, self._plan_again_seconds, loop.time() - now
+                next_tick = loop.time() + seconds_to_tick(tick, again, took)
+                next_pass = loop.time() + min(self.settings.full_seconds, PLAN_SHARE * took)
             until = min(next_tick, next_pass) if is_due else next_tick
             if await self._woken(max(0.0, until - loop.time())):
                 is_due = True
@@ -302,6 +303,19 @@ class RunnerManager:
             log.error("%s failed: %s", what, error)  # noqa: TRY400
         except Exception:
             log.exception("%s failed unexpectedly", what)
+
+
+def seconds_to_tick(tick_seconds: float, again_seconds: float, took_seconds: float) -> float:
+    """The time to the next pass that comes without an event: sooner than a tick if the plan wants to be made again.
+
+    After a long pass that must wait as well: a large backlog would otherwise cause one pass right after another.
+
+    >>> seconds_to_tick(60, math.inf, 0.1), seconds_to_tick(60, 4, 0.1), seconds_to_tick(60, 0.5, 2)
+    (60, 4, 6.0)
+    >>> seconds_to_tick(5, 0.5, 20)
+    5
+    """
+    return min(tick_seconds, max(again_seconds, PLAN_SHARE * took_seconds))
 
 
 async def declare_queue(store: Store, settings: ManagerSettings) -> None:
