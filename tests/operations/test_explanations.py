@@ -96,7 +96,7 @@ async def test_workers_without_a_free_slot_are_a_cause() -> None:
     running = await running_jobs(store, "w1", 1)
     job_id = await waiting_job(store, worker("w1", ("send_mial",), "mail"), worker("w2", ("other",), "mail"))
     found = (await causes(store, job_id))["workers_busy"]
-    assert found["sentence"] == "1 slot of the workers of queue mail is taken"
+    assert found["sentence"] == "the only slot of the workers of queue mail is taken"
     assert (found["slots"], found["workers"], found["holders"]) == (1, ["w1"], running)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from jobyard.domain.explain import Cause, Explanation, JobPosition, explain
 from jobyard.domain.job import Job, State
-from jobyard.domain.text import counted
 from jobyard.executors.sandbox.program import KIND
 from jobyard.executors.workflow.file_records import FILE_WORKFLOW
 from jobyard.operations.sandboxes import missing_sandbox
@@ -76,7 +75,8 @@ async def busy_workers(
         if running < worker.concurrency:
             return ()
     slots = sum(worker.concurrency for worker in workers)
-    sentence = f"{counted(slots, 'slot')} of the workers of queue {queue} {'is' if slots == 1 else 'are all'} taken"
+    where = f"of the workers of queue {queue}"
+    sentence = f"the only slot {where} is taken" if slots == 1 else f"all {slots} slots {where} are taken"
     data: dict[str, object] = {"queue": queue, "slots": slots}
     if names_others:
         names = {worker.id for worker in workers}
