@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -109,11 +109,14 @@ class World:
         return await self.ids(kind, state)
 
     @asynccontextmanager
-    async def page(self, browser: Browser, role: str = "admin", **options: Any) -> AsyncIterator[DashboardPage]:
+    async def page(
+        self, browser: Browser, role: str = "admin", scope: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncIterator[DashboardPage]:
+        """Logged in with a new token of this role, restricted to the scope."""
         context = await browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         shown = DashboardPage(await context.new_page(), self.url)
         try:
-            await shown.log_in(await self.api.token(role))
+            await shown.log_in(await self.api.token(role, **(scope or {})))
             yield shown
             assert shown.errors == [], shown.errors
             assert shown.foreign_requests == []
@@ -133,6 +136,10 @@ def declare(yard: Jobyard, release: asyncio.Event) -> None:
     async def fail(ctx: Context, text: str = "the address is unknown") -> None:
         await ctx.log(text, "error")
         raise ValueError(text)
+
+    @yard.job(queue="mail", max_attempts=1, timeout=0.1)
+    async def oversleep(ctx: Context) -> None:
+        await release.wait()
 
     @yard.job(queue="exports", max_attempts=2, timeout=3600)
     async def export(ctx: Context, shop: str = "", api_token: str = "") -> None:

@@ -24,6 +24,8 @@ let reloadPage = async () => {};
 let isScheduled = false;
 let redrawTimer = 0;
 
+/** Buttons whose action has not ended. @type {WeakSet<Element>} */
+const busyButtons = new WeakSet();
 /** @type {{id: number, text: string, isError: boolean}[]} */
 export const toasts = [];
 let lastToast = 0;
@@ -106,15 +108,32 @@ export function dismiss(id) {
  * @returns {Promise<T | undefined>}
  */
 export async function perform(action, done) {
+	const button = document.activeElement;
+	// The second click of a double click.
+	if (button && busyButtons.has(button)) return undefined;
+	if (button instanceof HTMLButtonElement) busyButtons.add(button);
 	try {
-		const result = await action();
-		toast(typeof done === "string" ? done : done(result));
-		await reload();
-		return result;
+		return await carryOut(action, done);
 	} catch (error) {
 		toast(message(error), true);
 		return undefined;
+	} finally {
+		if (button) busyButtons.delete(button);
 	}
+}
+
+/**
+ * As `perform`, for a dialog, which stays open with what was typed and shows the error itself.
+ * @template T
+ * @param {() => Promise<T>} action
+ * @param {string | ((result: T) => string)} done
+ * @returns {Promise<T>}
+ */
+export async function carryOut(action, done) {
+	const result = await action();
+	toast(typeof done === "string" ? done : done(result));
+	await reload();
+	return result;
 }
 
 /** @param {unknown} error */

@@ -59,10 +59,14 @@ export function ask(options) {
 		isBusy = false;
 		draw();
 	};
+	// Of a page that was left, as with the back button.
+	const leave = () => { if (!isBusy) dialog.close(); };
+	addEventListener("hashchange", leave);
 	draw();
 	dialog.showModal();
 	return new Promise((resolve) => {
 		dialog.onclose = () => {
+			removeEventListener("hashchange", leave);
 			dialog.remove();
 			if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
 			resolve(isDone);
@@ -81,7 +85,10 @@ export function show(title, body) {
 	dialog.setAttribute("aria-label", title);
 	document.body.append(dialog);
 	render(dialog, h("div", null, h("h2", null, title), body(), h("div", {class: "actions"}, h("button", {type: "button", onclick: () => dialog.close()}, "Close"))));
+	const leave = () => dialog.close();
+	addEventListener("hashchange", leave);
 	dialog.onclose = () => {
+		removeEventListener("hashchange", leave);
 		dialog.remove();
 		if (opener instanceof HTMLElement) opener.focus();
 	};

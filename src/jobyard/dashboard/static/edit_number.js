@@ -5,7 +5,7 @@ import {h} from "./dom.js";
 import {icon} from "./icons.js";
 import {count} from "./numbers.js";
 
-/** What is being edited. @type {{id: string, text: string} | null} */
+/** What is being edited. @type {{id: string, text: string, isSaving?: boolean} | null} */
 let editing = null;
 /** The number whose button gets the focus back. */
 let left = "";
@@ -30,11 +30,16 @@ export function editNumber(options) {
 	const {isValid} = draft();
 	const save = async () => {
 		const {number, isValid} = draft();
-		if (!isValid || editing?.id !== id) return;
-		editing = null;
-		left = id;
+		const edit = editing;
+		if (!isValid || edit?.id !== id || edit.isSaving) return;
+		edit.isSaving = true;
+		const done = `${options.label}: ${number === null ? (options.none ?? "none") : count(number)}.`;
+		// What was typed stays if it could not be saved, as when the session has ended.
+		const close = () => { if (editing === edit) { editing = null; left = id; } };
+		if (number === value) close();
+		else await perform(async () => { await options.save(number); close(); }, done);
+		edit.isSaving = false;
 		update();
-		if (number !== value) await perform(() => options.save(number), `${options.label}: ${number === null ? (options.none ?? "none") : count(number)}.`);
 	};
 	return h(
 		"span",

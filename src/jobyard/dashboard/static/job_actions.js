@@ -1,7 +1,7 @@
 // Changes of jobs: which are legal, the dialogs that ask, and bulk operations with their progress.
 
 import {ApiError, get, path, post, request} from "./api.js";
-import {perform, reload, toast} from "./app.js";
+import {carryOut, perform, reload, toast} from "./app.js";
 import {ask} from "./dialogs.js";
 import {h} from "./dom.js";
 import {parse, stringify} from "./json.js";
@@ -57,7 +57,7 @@ export function cancelJob(job) {
 			h("p", null, job.state === "RUNNING" ? "The running handler is asked to stop." : "The job ends now and does not start."),
 			h("label", null, "Reason, shown with the job", h("input", {maxlength: 200, oninput: (/** @type {InputEvent} */ event) => { reason = /** @type {HTMLInputElement} */ (event.target).value; }})),
 		],
-		submit: () => perform(() => post(path`v1/jobs/${job.id}/cancel`, {reason}), job.state === "RUNNING" ? "The job was asked to stop." : "The job is cancelled."),
+		submit: () => carryOut(() => post(path`v1/jobs/${job.id}/cancel`, {reason}), job.state === "RUNNING" ? "The job was asked to stop." : "The job is cancelled."),
 	});
 }
 
@@ -84,7 +84,7 @@ export function changePriority(job) {
 		confirm: "Change",
 		body: () => h("label", null, "Higher runs first, within a group", h("input", {inputmode: "numeric", value: text, oninput: (/** @type {InputEvent} */ event) => { text = /** @type {HTMLInputElement} */ (event.target).value; }})),
 		isReady: () => /^-?\d+$/.test(text.trim()),
-		submit: () => perform(() => post(path`v1/jobs/${job.id}/prioritise`, {priority: Number(text)}), `The priority is ${text.trim()}.`),
+		submit: () => carryOut(() => post(path`v1/jobs/${job.id}/prioritise`, {priority: Number(text)}), `The priority is ${text.trim()}.`),
 	});
 }
 

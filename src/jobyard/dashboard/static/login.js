@@ -100,6 +100,8 @@ export function loginDialog(onDone) {
 	dialog.setAttribute("aria-label", "Log in again");
 	document.body.append(dialog);
 	dialog.oncancel = (event) => event.preventDefault();
+	// Browsers close a dialog at the second Escape all the same.
+	dialog.onclose = () => { if (isAsking) dialog.showModal(); };
 	drawForm(dialog, "Your session is over. Log in again.", () => {
 		isAsking = false;
 		beginSession();

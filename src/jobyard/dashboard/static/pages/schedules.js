@@ -1,7 +1,7 @@
 // Schedules: when they fire, how it went, and a form to make and change them.
 
 import {get, path, post, request} from "../api.js";
-import {may, perform, update} from "../app.js";
+import {carryOut, may, perform, update} from "../app.js";
 import {ask} from "../dialogs.js";
 import {h} from "../dom.js";
 import {icon} from "../icons.js";
@@ -48,7 +48,7 @@ export function open(location) {
 		void ask({
 			title: `Delete ${schedule.name}`, confirm: "Delete the schedule", isDangerous: true,
 			body: () => h("p", null, "It fires no more. Jobs that it has made stay."),
-			submit: () => perform(() => request("DELETE", path`v1/schedules/${schedule.name}`), `${schedule.name} is deleted.`),
+			submit: () => carryOut(() => request("DELETE", path`v1/schedules/${schedule.name}`), `${schedule.name} is deleted.`),
 		});
 	}
 

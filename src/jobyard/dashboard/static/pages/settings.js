@@ -1,7 +1,7 @@
 // Settings: tokens, the audit log, and the configuration with the origin of each value.
 
 import {get, path, post, query, request} from "../api.js";
-import {copy, message, perform, reload, update} from "../app.js";
+import {carryOut, copy, message, reload, update} from "../app.js";
 import {detailWords} from "../audit_words.js";
 import {ask, show} from "../dialogs.js";
 import {h} from "../dom.js";
@@ -191,6 +191,6 @@ function revoke(token) {
 	return ask({
 		title: `Revoke ${token.name}`, confirm: "Revoke", isDangerous: true,
 		body: () => h("p", null, "Requests and sessions with this token are rejected within a second. This cannot be undone."),
-		submit: () => perform(() => request("DELETE", path`v1/tokens/${token.id}`), `${token.name} is revoked.`),
+		submit: () => carryOut(() => request("DELETE", path`v1/tokens/${token.id}`), `${token.name} is revoked.`),
 	});
 }
