@@ -11,6 +11,8 @@ from tests.server.sse import listening
 from tests.server.support import ApiServer, api_server, ids, serving, submit_job
 from tests.support import eventually
 
+from jobyard.domain.ids import new_id
+from jobyard.domain.job import NewJob
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.pagination import encode_page_token
 
@@ -193,10 +195,29 @@ async def test_a_shared_worker_shows_only_what_is_in_scope(api: ApiServer, queue
 
     async with api.client("operator") as operator, api.client("viewer", queues=("mine", "other")) as viewer:
         assert await workers(operator) == [[list(queues), 3, 99], [["mine"], 2, 5]]
-        of_shared = [["mine"] if queues else ["mine", "other"], None, None]
+        of_shared = [["mine"] if queues else ["mine", "other"], 3, None]
         assert await workers(viewer) == [of_shared, [["mine"], 2, 5]]
     async with api.client("viewer", queues=("mine",), kinds=("mail",)) as viewer:
         assert await workers(viewer) == [[["mine"], None, None], [["mine"], None, None]]
+
+
+async def test_jobs_out_of_scope_are_counted_and_not_named(api: ApiServer) -> None:
+    worker = WorkerInfo(id="w", host="h", pid=1, queues=(), concurrency=4, running=3)
+    await api.store.heartbeat(worker, 60)
+    jobs = [NewJob(id=new_id(), kind="send", queue=queue) for queue in ("mine", "theirs", "theirs")]
+    await api.store.insert(jobs)
+    await api.store.exchange("w", [], ("mine", "theirs"), 3, 60.0)
+    await api.store.adopt(NewJob(id=new_id(), kind="runner", queue="theirs"), "w", "pod-1")  # takes no slot
+    cases: list[tuple[dict[str, Any], int | None, int, int | None]] = [
+        ({"queues": ("mine",)}, 3, 1, 2),
+        ({}, 3, 4, 0),
+        ({"groups": ("mine",)}, None, 0, None),
+        ({"queues": ("mine",), "kinds": ("send",)}, None, 1, None),
+    ]
+    for scope, running, listed, hidden in cases:
+        async with api.client("viewer", **scope) as viewer:
+            [shown] = (await viewer.get("/v1/workers", params={"jobs": "true"})).json()["items"]
+            assert (shown["running"], len(shown["jobs"]), shown["jobs_out_of_scope"]) == (running, listed, hidden)
 
 
 COUNTS = ("waiting", "delayed", "running", "completed", "failed", "cancelled", "finished_per_minute")

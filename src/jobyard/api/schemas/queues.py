@@ -116,8 +116,8 @@ class WorkerView(Readable, frozen=True, kw_only=True):
     pid: int
     queues: tuple[str, ...]  # empty: all
     concurrency: int
-    running: int | None  # null: the worker also runs jobs that are out of the scope of the token
-    completed: int | None  # null: as for `running`
+    running: int | None  # null: the worker also runs jobs out of the scope of a token of groups or kinds
+    completed: int | None  # null: the worker also runs jobs that are out of the scope of the token
     quiet: bool  # it claims no more jobs
     started_at: AwareDatetime
     seen_at: AwareDatetime
@@ -129,6 +129,7 @@ class WorkerView(Readable, frozen=True, kw_only=True):
     cpu_percent: float | None = None  # 100 is one core; null: not known
     is_lost: bool = False  # it ended within the last hour without saying so
     jobs: tuple[WorkerJob, ...] | UnsetType = UNSET  # what it runs, if that is wanted; at most 20
+    jobs_out_of_scope: int | UnsetType | None = UNSET  # that it also runs; null: not for this token
 
 
 class WorkerList(msgspec.Struct, frozen=True):

@@ -221,6 +221,7 @@ export interface Worker {
 	cpu_percent?: number | null;
 	is_lost?: boolean;
 	jobs?: {id: string; kind: string; queue: string; group: string | null; started_at: string; percent: number | null; is_handed_off: boolean}[];
+	jobs_out_of_scope?: number | null;
 }
 
 export interface Tick {

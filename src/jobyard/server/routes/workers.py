@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from jobyard.domain.access import Permission, Principal
 from jobyard.domain.job import Job, State
 from jobyard.errors import WorkerNotFound
 from jobyard.operations.lost_workers import lost_workers
+from jobyard.ports.admin_store import Filter
 from jobyard.ports.schedule_store import WorkerInfo
-from jobyard.server.authorization import visible_filters
+from jobyard.server.authorization import can_see, visible_filters
 from jobyard.server.problems import HttpError
 from jobyard.server.route import RequestContext, Routes
 from jobyard.server.visible_jobs import pages_of
@@ -37,7 +39,7 @@ def runs_other_jobs(principal: Principal, worker: WorkerInfo) -> bool:
 
 
 def visible_view(principal: Principal, worker: WorkerInfo) -> WorkerView:
-    """Of a worker that also runs other jobs, only the queues in scope and their rates: its counts are of all jobs."""
+    """Of a worker that also runs other jobs, only the queues in scope, their rates and the slots in use."""
     view = worker_view(worker)
     if principal.has_scope:
         view = msgspec.structs.replace(view, kinds=None)  # it may have handlers for kinds that are out of scope
@@ -48,7 +50,8 @@ def visible_view(principal: Principal, worker: WorkerInfo) -> WorkerView:
     return msgspec.structs.replace(
         view,
         queues=tuple(name for name in worker.queues or own if not own or name in own),
-        running=None,
+        # A token of whole queues sees that slots are taken by others; one of groups or kinds sees no count at all.
+        running=view.running if principal.has_whole_queues else None,
         completed=None,
         memory_bytes=None,
         cpu_seconds=None,
@@ -69,8 +72,15 @@ async def list_workers(context: RequestContext) -> WorkerList:
     workers = await store.workers()
     views = [visible_view(principal, worker) for worker in workers if serves(principal, worker)]
     if context.query.jobs:
-        running = await running_jobs(context)
-        views = [msgspec.structs.replace(view, jobs=tuple(running.get(view.id, ())[:MAX_JOBS])) for view in views]
+        running, hidden = await running_jobs(context), await hidden_jobs(context)
+        views = [
+            msgspec.structs.replace(
+                view,
+                jobs=tuple(running.get(view.id, ())[:MAX_JOBS]),
+                jobs_out_of_scope=None if view.running is None else hidden[view.id],
+            )
+            for view in views
+        ]
     if context.query.lost:
         lost = [worker for worker in await lost_workers(store, workers) if serves(principal, worker)]
         views += [msgspec.structs.replace(visible_view(principal, worker), is_lost=True) for worker in lost]
@@ -91,12 +101,32 @@ async def running_jobs(context: RequestContext) -> dict[str, list[WorkerJob]]:
     return found
 
 
+async def hidden_jobs(context: RequestContext) -> Counter[str]:
+    """How many jobs that the token may not see take a slot of each worker."""
+    principal = context.principal
+    found: Counter[str] = Counter()
+    if not principal.queues or not principal.has_whole_queues:
+        return found
+    read = 0
+    async for page in pages_of(context.dependencies.store, [Filter(states=(State.RUNNING,))]):
+        found.update(job.worker or "" for job in page.jobs if takes_slot(job) and not can_see(principal, job))
+        read += len(page.jobs)
+        if read >= MAX_RUNNING:
+            break
+    return found
+
+
+def takes_slot(job: Job) -> bool:
+    """Not of a job that runs elsewhere, such as in a pod."""
+    return job.external_id is None
+
+
 def worker_job(job: Job) -> WorkerJob:
     shown: dict[str, Any] = {"id": job.id, "kind": job.kind, "queue": job.queue, "group": job.group}
     shown |= {
         "started_at": time_text(job.started_at),
         "percent": None if job.progress is None else job.progress.percent,
-        "is_handed_off": job.external_id is not None,
+        "is_handed_off": not takes_slot(job),
     }
     return WorkerJob(**shown)
 

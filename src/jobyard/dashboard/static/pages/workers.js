@@ -1,10 +1,9 @@
 // Workers: their slots, what each of them runs, and those that were lost.
 
 import {get, path, post} from "../api.js";
-import {may, me, perform} from "../app.js";
+import {carryOut, may, perform} from "../app.js";
 import {ask} from "../dialogs.js";
 import {h} from "../dom.js";
-import {seesPartsOnly} from "../navigation.js";
 import {count, counted, size} from "../numbers.js";
 import {link} from "../router.js";
 import {command, empty, limitBar, moment, onStore, table, tail} from "../widgets.js";
@@ -29,11 +28,13 @@ export function open() {
 		view() {
 			const live = workers.filter((each) => !each.is_lost);
 			const slots = live.reduce((sum, each) => sum + each.concurrency, 0);
+			// Null: not for this token, which sees a part of some queue only.
+			const isKnown = live.every((each) => each.running !== null);
 			const busy = live.reduce((sum, each) => sum + (each.running ?? 0), 0);
 			return h(
 				"section",
 				{class: "card", key: "workers"},
-				h("header", null, h("h2", null, counted(live.length, "worker")), h("small", null, live.length ? `${count(busy)} of ${counted(slots, "slot")} in use` : ""), workers.length > live.length ? h("small", {class: "amber"}, `${workers.length - live.length} lost in the last hour`) : null),
+				h("header", null, h("h2", null, counted(live.length, "worker")), h("small", null, !live.length ? "" : isKnown ? `${count(busy)} of ${counted(slots, "slot")} in use` : counted(slots, "slot")), workers.length > live.length ? h("small", {class: "amber"}, `${workers.length - live.length} lost in the last hour`) : null),
 				workers.length
 					? table({
 							label: "Workers", class: "tall", rows: workers, key: (worker) => worker.id, rowClass: (worker) => (worker.is_lost ? "lost" : ""),
@@ -41,7 +42,7 @@ export function open() {
 								{title: "Worker", phone: "title", cell: (worker) => [h("span", {class: "name"}, worker.id), h("small", {class: worker.is_lost ? "amber" : undefined}, worker.is_lost ? "Lost: its jobs were given to others" : worker.quiet ? "Quiet: takes no more jobs" : "Takes jobs")]},
 								{title: "Host", class: "spare", cell: (worker) => [h("span", null, worker.host), h("small", null, `process ${worker.pid}`)]},
 								{title: "Queues", class: "fold", cell: (worker) => (worker.queues.length ? worker.queues.map((queue, i) => [i ? ", " : "", h("a", {href: link("queues", queue)}, queue)]) : h("span", {class: "faint"}, "all"))},
-								{title: "Slots", class: "number", phone: "side", cell: (worker) => [`${count(worker.running)} of ${count(worker.concurrency)}`, handedOff(worker)]},
+								{title: "Slots", class: "number", phone: "side", cell: (worker) => [worker.running === null ? count(worker.concurrency) : `${count(worker.running)} of ${count(worker.concurrency)}`, handedOff(worker)]},
 								{title: "", name: "Share of the slots", class: "spare", cell: (worker) => limitBar(worker.running, worker.concurrency)},
 								{title: "Runs now", class: "clip", phone: "below", cell: runs},
 								{title: "CPU", class: "number", cell: (worker) => (typeof worker.cpu_percent === "number" ? `${Math.round(worker.cpu_percent)} %` : "–")},
@@ -60,9 +61,11 @@ export function open() {
 /** @param {Worker} worker */
 function runs(worker) {
 	const jobs = worker.jobs ?? [];
-	const total = Math.max(jobs.length, worker.running ?? 0);
-	if (!jobs.length) return h("span", {class: "faint"}, worker.running ? counted(worker.running, "job") : "nothing");
-	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), total > SHOWN_JOBS ? h("span", {class: "faint"}, ` and ${count(total - Math.min(SHOWN_JOBS, jobs.length))} more`) : ""];
+	const hidden = worker.jobs_out_of_scope ?? 0;
+	const total = Math.max(jobs.length, (worker.running ?? 0) - hidden);
+	const unseen = hidden ? h("span", {class: "faint"}, `${jobs.length ? ", and " : "busy with "}${counted(hidden, "job")} that you cannot see`) : null;
+	if (!jobs.length) return unseen ?? h("span", {class: "faint"}, worker.running ? counted(worker.running, "job") : worker.running === null ? "nothing that you can see" : "nothing");
+	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), total > SHOWN_JOBS ? h("span", {class: "faint"}, ` and ${count(total - Math.min(SHOWN_JOBS, jobs.length))} more`) : "", unseen];
 }
 
 /** Jobs that run elsewhere, such as in a pod, and take no slot of the worker.
@@ -74,13 +77,13 @@ function handedOff(worker) {
 
 /** @param {Worker} worker */
 function actions(worker) {
-	const own = me().queues ?? [];
-	const isMine = !seesPartsOnly() && (!own.length || (worker.queues.length > 0 && worker.queues.every((queue) => own.includes(queue))));
-	if (!may("operate") || !isMine || worker.is_lost) return null;
+	// Null: it also runs jobs that are out of the scope of this token.
+	const isShared = worker.completed === null;
+	if (!may("operate") || isShared || worker.is_lost) return null;
 	const stop = () => ask({
 		title: `Stop ${worker.id}`, confirm: "Stop the worker", isDangerous: true,
 		body: () => h("p", null, `It takes no more jobs, finishes ${counted(worker.running ?? 0, "running job")} and exits. A supervisor may start another one.`),
-		submit: () => perform(() => post(path`v1/workers/${worker.id}/stop`), `${worker.id} stops.`),
+		submit: () => carryOut(() => post(path`v1/workers/${worker.id}/stop`), `${worker.id} stops.`),
 	});
 	return [
 		worker.quiet ? null : h("button", {class: "small quiet", type: "button", onclick: () => perform(() => post(path`v1/workers/${worker.id}/quiet`), `${worker.id} takes no more jobs.`)}, "Quiet"),
