@@ -218,11 +218,31 @@ async def test_workers_with_their_slots(shown: DashboardPage) -> None:
     await expect(shown.page.locator("tbody tr")).to_contain_text("5 of 8")
 
 
+async def test_workers_show_how_many_slots_are_taken_by_jobs_out_of_scope(browser: Browser, world: World) -> None:
+    async with world.page(browser, "operator", {"queues": ("mail",)}) as shown:
+        page = shown.page
+        await shown.go("workers", "Workers")
+        row = page.locator("tbody tr")
+        await expect(row).to_contain_text("5 of 8")
+        await expect(row.get_by_role("img", name="5 of 8")).to_be_visible()
+        await expect(row).to_contain_text("busy with 5 jobs that you cannot see")
+        await expect(page.locator("main")).to_contain_text("5 of 8 slots in use")
+        assert "export" not in await page.locator("main").inner_text()
+        # It also serves other queues, so the server would refuse both.
+        await expect(page.get_by_role("button", name=re.compile("Quiet|Stop"))).to_have_count(0)
+    async with world.page(browser, "viewer", {"groups": ("acme",)}) as shown:
+        await shown.go("workers", "Workers")
+        await expect(shown.page.locator("tbody tr")).to_contain_text("export")
+        await expect(shown.page.locator("main")).to_contain_text("8 slots")
+        await expect(shown.page.locator("main")).not_to_contain_text("in use")  # counts of all are not for it
+
+
 async def test_pages_without_content_teach_the_next_step(shown: DashboardPage) -> None:
     await shown.go("runners", "Runners")
     await expect(shown.page.locator(".empty")).to_contain_text("runners.profiles")
     await shown.go("workflows", "Workflows")
-    await expect(shown.page.locator(".empty")).to_contain_text("No runs yet")
+    await expect(shown.page.locator(".empty")).to_contain_text(["The server knows no workflow.", "No runs yet."])
+    await expect(shown.page.locator("main code")).to_have_text("jobyard up --workflows FOLDER")
     await shown.go("code", "Code")
     await expect(shown.page.get_by_label("Source code")).to_be_visible()
 

@@ -119,8 +119,9 @@ async def test_graph_of_a_workflow_file_changes_live_to_completed(browser: Brows
         await expect(step(shown, "store", "pending")).to_have_count(1)
         await expect(page.locator(".graph path.edge")).to_have_count(4)
         entry = page.locator(".sidebar .menu").get_by_role("link", name="Workflows")
-        await expect(entry).to_have_text("Workflows1")
+        await expect(entry).to_have_text("Workflows2")
         await expect(entry).to_have_attribute("href", "#/workflows")
+        await expect(entry).to_have_attribute("title", "2 workflows: files and functions")
         await expect(page.locator(".state.large")).to_have_text("Running")
         gates.release.set()  # the page is not loaded again
         for name in ("prices", "store"):
@@ -128,9 +129,12 @@ async def test_graph_of_a_workflow_file_changes_live_to_completed(browser: Brows
         await expect(page.locator(".state.large")).to_have_text("Completed")
         await expect(step(shown, "alert", "cancelled")).to_have_count(1)  # skipped: nothing failed
         await expect(shown.row("store")).to_contain_text("completed")
+        await expect(shown.row("No step failed.").locator(".red")).to_have_count(0)
+        await expect(page.locator("main")).to_contain_text("ran for")
         await shown.go("workflows", "Workflows")
-        await expect(page.locator("tbody tr").first).to_contain_text("Completed")
-        await expect(page.locator("tbody tr").first).to_contain_text("scan")
+        newest = page.get_by_role("table", name="Runs of workflows").locator("tbody tr").first
+        await expect(newest).to_contain_text("Completed")
+        await expect(newest).to_contain_text("scan")
 
 
 async def test_failed_step_of_a_workflow_file_is_shown_as_failed(browser: Browser, world: World, gates: Gates) -> None:
@@ -165,6 +169,32 @@ async def test_runs_of_workflow_functions_are_listed_with_those_of_files(
         await row.get_by_role("link", name="place_order").click()
         await expect(page.locator("h1")).to_contain_text("place_order")
         await expect(page.get_by_role("heading", name="Steps")).to_be_visible()
+
+
+async def test_workflows_of_both_kinds_are_counted_and_the_numbers_lead_to_their_runs(
+    browser: Browser, world: World, gates: Gates
+) -> None:
+    gates.release.clear()
+    async with world.page(browser, "operator") as shown:
+        page = shown.page
+        await run_scan(shown, "acme")
+        orders = [(await world.yard.enqueue("place_order", {"order": order})).id for order in (1, 2)]
+        for name, number in (("scan", 1), ("place_order", 2)):
+            await shown.go("workflows", "Workflows")
+            await expect(page.get_by_role("heading", name="2 workflows")).to_be_visible()
+            await expect(page.locator("main")).to_contain_text("1 file and 1 function")
+            row = page.get_by_role("table", name="Workflows", exact=True).locator("tbody tr").filter(has_text=name)
+            running = row.locator("a[href*='state=RUNNING']")
+            await expect(running).to_have_text(str(number))
+            await running.click()
+            await expect(page.locator("h1")).to_have_text("Jobs")
+            await expect(page.locator("tbody tr")).to_have_count(number)
+            await page.go_back()
+            await row.get_by_role("link", name=name).click()  # all its runs
+            await expect(page.locator("h1")).to_have_text("Jobs")
+            await expect(page.locator("tbody tr", has_text="Running")).to_have_count(number)
+        assert {await each.get_attribute("data-id") for each in await page.locator("tbody tr").all()} >= set(orders)
+    gates.release.set()
 
 
 async def test_workflow_function_shows_its_steps_as_they_are_recorded(

@@ -17,6 +17,8 @@ const STORES = /** @type {Record<string, string>} */ ({sqlite: "SQLite", postgre
 
 /** Counts beside the names of the pages. @type {Record<string, number | undefined>} */
 export const counts = {};
+/** What the counts count, for one and for many. @type {Record<string, [string, string]>} */
+const COUNTED = {queues: ["queue", "queues"], "dead-letters": ["dead letter", "dead letters"], schedules: ["schedule", "schedules"], workflows: ["workflow: files and functions", "workflows: files and functions"], runners: ["running GitHub runner", "running GitHub runners"], workers: ["live worker", "live workers"]};
 /** Milliseconds that the server took for the last answer. */
 export const answered = {ms: 0};
 
@@ -41,10 +43,10 @@ export function sidebar(page) {
 					{key: entry.id, class: `${entry.onPhone ? "on-phone" : ""} ${entry.isApart ? "apart" : ""}`.trim() || undefined},
 					h(
 						"a",
-						{href: link(entry.id), "aria-current": entry.id === page ? "page" : undefined, onclick: closeMore},
+						{href: link(entry.id), title: badgeWords(entry.id), "aria-current": entry.id === page ? "page" : undefined, onclick: closeMore},
 						icon(entry.icon),
 						entry.name,
-						counts[entry.id] === undefined ? null : h("span", {class: `count ${entry.id === "dead-letters" && counts[entry.id] ? "red" : ""}`.trim()}, count(counts[entry.id])),
+						badge(entry.id),
 					),
 				),
 			),
@@ -52,6 +54,20 @@ export function sidebar(page) {
 		),
 		h("div", {class: "about"}, h("span", {title: about.store}, [store, answered.ms ? `${answered.ms} ms` : ""].filter(Boolean).join(" · ")), h("span", null, `jobyard ${about.version ?? ""}`)),
 	);
+}
+
+/** @param {string} page */
+function badge(page) {
+	const number = counts[page];
+	if (number === undefined) return null;
+	return h("span", {class: `count ${page === "dead-letters" && number ? "red" : ""}`.trim()}, count(number));
+}
+
+/** What the badge of a page counts. @param {string} page */
+function badgeWords(page) {
+	const number = counts[page];
+	const words = COUNTED[page];
+	return number === undefined || !words ? undefined : `${count(number)} ${words[number === 1 ? 0 : 1]}`;
 }
 
 /** @param {Event} event */

@@ -46,9 +46,18 @@ async def get_overview(context: RequestContext) -> OverviewView:
     sees_runners = dependencies.runners is not None and (not own or RUNNER_QUEUE in own)
     return msgspec.structs.replace(
         view,
-        workflows=len(dependencies.workflows.definitions) if may_run(context.principal) else 0,
+        workflows=workflow_count(context),
         runners=await dependencies.overview.running(RUNNER_QUEUE) if sees_runners else None,
     )
+
+
+def workflow_count(context: RequestContext) -> int:
+    """Number of workflow files and workflow functions that the token may run."""
+    dependencies, principal = context.dependencies, context.principal
+    files = len(dependencies.workflows.definitions) if may_run(principal) else 0
+    factory = dependencies.job_factory
+    kinds = factory.kinds() or ()
+    return files + sum(each.is_workflow and factory.may_submit(principal, each.name) for each in kinds)
 
 
 @ROUTES.add("GET", "/v1/charts", Permission.WATCH, query=ChartQuery, response=ChartView)

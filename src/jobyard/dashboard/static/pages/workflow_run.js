@@ -1,7 +1,7 @@
 // One run of a workflow: its graph with the states of the steps, live, and the same as a list.
 
 import {get, path, post} from "../api.js";
-import {may, perform, update} from "../app.js";
+import {carryOut, may, update} from "../app.js";
 import {ask} from "../dialogs.js";
 import {h} from "../dom.js";
 import {jsonView, revealButton} from "../json_view.js";
@@ -37,7 +37,7 @@ export function open(location) {
 		void ask({
 			title: `Cancel ${of.workflow_id}`, confirm: "Cancel the run", isDangerous: true,
 			body: () => h("p", null, "Running steps are asked to stop, and no further one starts."),
-			submit: () => perform(() => post(path`api/v2/workflows/${id}/cancel`, {}), "The run is asked to stop."),
+			submit: () => carryOut(() => post(path`api/v2/workflows/${id}/cancel`, {}), "The run is asked to stop."),
 		});
 	}
 
@@ -65,7 +65,7 @@ export function open(location) {
 					h("span", {class: "end row"}, h("a", {class: "link", href: link("jobs", id)}, "Open the job"), may("operate") && !isOver ? h("button", {type: "button", class: "danger", onclick: () => run && cancel(run)}, "Cancel…") : null),
 				),
 				run.reason ? h("div", {class: "banner problem", key: "reason"}, h("p", null, run.reason)) : null,
-				h("section", {class: "card", key: "graph"}, h("header", null, h("h2", null, "Steps"), h("small", {class: "end"}, run.elapsed_seconds === null ? "" : `runs for ${span(run.elapsed_seconds)}`)), definitions.length ? workflowGraph(definitions, run.steps) : empty("No step has started yet.")),
+				h("section", {class: "card", key: "graph"}, h("header", null, h("h2", null, "Steps"), h("small", {class: "end"}, run.elapsed_seconds === null ? "" : `${isOver ? "ran" : "runs"} for ${span(run.elapsed_seconds)}`)), definitions.length ? workflowGraph(definitions, run.steps) : empty("No step has started yet.")),
 				h(
 					"div",
 					{class: "columns", key: "details"},
@@ -85,7 +85,7 @@ function steps(steps) {
 			{title: "Step", phone: "title", cell: (step) => h("span", {class: "name"}, step.id)},
 			{title: "State", phone: "under", cell: (step) => stateMark(stepClass(step.status), step.status)},
 			{title: "Kind", cell: (step) => step.kind},
-			{title: "Now", class: "clip", phone: "below", cell: (step) => h("span", {class: step.reason ? "red" : "faint"}, step.reason || step.message)},
+			{title: "Now", class: "clip", phone: "below", cell: (step) => h("span", {class: step.reason && step.status !== "skipped" ? "red" : "faint"}, step.reason || step.message)},
 			{title: "Progress", cell: (step) => (step.items ? bar(step.items.ended / Math.max(1, step.items.total), {label: `${step.items.ended} of ${step.items.total}`}) : step.percent === null ? null : bar(step.percent / 100))},
 			{title: "Attempts", class: "number", cell: (step) => step.attempts},
 			{title: "Took", class: "number", phone: "side", cell: (step) => (step.elapsed_seconds !== null ? span(step.elapsed_seconds) : step.started_at ? span(age(step.started_at)) : "–")},
