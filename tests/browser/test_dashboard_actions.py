@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import partial
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 from tests.browser.dashboard import DashboardPage, World
 from tests.support import eventually
 
@@ -158,10 +159,35 @@ async def test_dead_letters_are_grouped_and_redriven(shown: DashboardPage, world
     row = shown.row("is gone")
     await expect(row).to_contain_text("3")
     await row.get_by_role("button", name="Redrive…").click()
-    await expect(page.get_by_role("dialog")).to_contain_text("Redrive:")
-    await expect(page.get_by_role("dialog")).to_contain_text("dead letters of fail with")
-    await shown.confirm()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Redrive:")
+    await expect(dialog).to_contain_text("dead letters of fail with")
+    goes_on = asyncio.Event()
+
+    async def as_if_it_went_on(route: Route) -> None:
+        response = await route.fetch()
+        running = {"state": "running", "changed": 1, "unchanged": 0, "matching": 3}
+        await route.fulfill(response=response, json={**await response.json(), **({} if goes_on.is_set() else running)})
+
+    await page.route("**/v1/operations**", as_if_it_went_on)
+    await dialog.locator("button[type=submit]").click()
+    await expect(dialog.get_by_role("status")).to_have_text("1 of 3")
+    await expect(dialog.get_by_role("img", name="33 %")).to_be_visible()
+    goes_on.set()
+    await expect(dialog).to_have_count(0)
     await shown.wait_for_message("3 jobs retried")
+    await page.unroute("**/v1/operations**")
+
+
+async def test_dead_letters_of_timeouts_show_the_type_of_the_error(shown: DashboardPage, world: World) -> None:
+    await world.yard.enqueue("oversleep", {})
+    await world.wait_for("oversleep", State.TIMEOUT)
+    await shown.go("dead-letters", "Dead letters")
+    row = shown.row("oversleep")
+    await expect(row).to_contain_text("TimeoutError: ran longer than … s")
+    await expect(row).to_contain_text("for example ran longer than 0.1 s")
+    await row.get_by_role("link", name="1", exact=True).click()
+    await expect(shown.page.locator("tbody tr")).to_have_count(1)
 
 
 async def test_menu_counts_dead_letters_anew_after_a_redrive(browser: Browser, world: World) -> None:

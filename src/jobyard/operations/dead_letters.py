@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from jobyard.api.schemas.operations import DeadLetterGroup
 from jobyard.domain.instant import rfc3339
-from jobyard.domain.job import Job, error_summary
+from jobyard.domain.job import Ending, Job, error_summary
 
 MAX_ERROR = 200
+# No handler raised these, so that they have no type of their own.
+_TYPES = {Ending.TIMEOUT: "TimeoutError"}
 # Parts of a message that differ from job to job: ids, addresses in memory, numbers, quoted values.
 _VARIABLE = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{12,}\b|(?<![A-Za-z])\d+(?:\.\d+)?|'[^'\n]{1,80}'"
@@ -20,7 +22,7 @@ def error_group(job: Job) -> str:
     """The first line of the last error, with its variable parts replaced; the reason if it has none."""
     if job.errors:
         last = job.errors[-1]
-        text = error_summary(last.type, last.message) if last.type is not None else last.message
+        text = error_summary(last.type or _TYPES.get(last.ending), last.message)
     else:
         text = job.reason or str(job.state)
     return variable_parts_replaced(text)
