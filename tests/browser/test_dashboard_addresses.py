@@ -52,17 +52,34 @@ async def test_unknown_job_asks_for_no_stream(shown: DashboardPage) -> None:
     asked: list[str] = []
     shown.page.on("request", lambda request: asked.append(request.url) if "/v1/events" in request.url else None)
     await shown.page.goto(f"{shown.url}/#/jobs/nope")
-    await expect(shown.page.locator(".banner.problem")).to_be_visible()
+    await expect(shown.page.locator("h1")).to_have_text("Jobs / Job not found")
+    await expect(shown.page).to_have_title("Job not found · jobyard")
+    await expect(shown.page.locator("main")).to_contain_text("There is no job nope.")
+    await expect(shown.page.locator("main")).to_contain_text("may be misspelt")
+    await shown.page.get_by_role("link", name="Go to Jobs").click()
+    await expect(shown.page.locator("tbody tr").first).to_be_visible()
     await shown.go("queues", "Queues")
     assert [error.rpartition("/")[-1] for error in shown.errors] == ["nope"]  # the question whether it exists
     shown.errors.clear()
     assert not [url for url in asked if "job=" in url or "nope" in url]
 
 
-async def test_unknown_workflow_run_is_not_found(shown: DashboardPage) -> None:
-    await shown.page.goto(f"{shown.url}/#/workflows/nope")
-    await expect(shown.page.locator(".banner.problem strong")).to_have_text("Not found")
+async def test_unknown_workflow_run_and_unknown_queue_are_not_found(shown: DashboardPage) -> None:
+    for address, heading in (("workflows/nope", "Workflow run not found"), ("queues/nope", "Queue not found")):
+        await shown.page.goto(f"{shown.url}/#/{address}")
+        await expect(shown.page.locator("h1")).to_contain_text(heading)
     shown.forget_errors(404, "/api/v2/workflows/nope")
+    shown.forget_errors(404, "/v1/queues/nope")
+
+
+async def test_pages_of_jobs_out_of_scope_name_what_they_need(browser: Browser, world: World) -> None:
+    async with world.page(browser, "operator", {"queues": ("mail",)}) as shown:
+        menu = shown.page.locator(".menu")
+        await expect(menu).to_contain_text("Workers")
+        await expect(menu).not_to_contain_text(re.compile("Code|Runners"))
+        for address, queue in (("code", "code"), ("runners", "runners")):
+            await shown.page.goto(f"{shown.url}/#/{address}")
+            await expect(shown.page.locator("main")).to_contain_text(f"in the queue {queue};")
 
 
 async def test_viewer_can_select_nothing(browser: Browser, world: World) -> None:

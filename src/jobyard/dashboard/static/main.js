@@ -6,7 +6,7 @@ import {h, render} from "./dom.js";
 import {applyTheme, listenToKeys} from "./keyboard.js";
 import {identify, loginDialog, loginPage} from "./login.js";
 import {ENTRIES, isOpenToMe, myEntries, seesPartsOnly} from "./navigation.js";
-import {forbiddenPage, noSuchPage} from "./no_page.js";
+import {forbiddenPage, noSuchPage, notFoundPage} from "./no_page.js";
 import {link, start} from "./router.js";
 import {answered, banner, closeMenus, counts, messages, sidebar, topbar} from "./shell.js";
 
@@ -126,7 +126,11 @@ async function open(location) {
 	if (location.name === null) follow(page);
 	await reload();
 	if (number !== opened) return;
-	if (location.name !== null) follow(failure instanceof ApiError && failure.status === 404 ? null : page);
+	if (location.name !== null && failure instanceof ApiError && failure.status === 404 && !isLoaded) {
+		page.close?.();
+		failure = null;
+		show(notFoundPage(wanted, location.name));
+	} else if (location.name !== null) follow(page);
 	document.getElementById("main")?.focus({preventScroll: true});
 	scrollTo(0, 0);
 }
