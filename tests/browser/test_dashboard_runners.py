@@ -51,6 +51,11 @@ async def test_organizations_waiting_jobs_runners_and_a_timeline(
         await expect(page.locator(".numbers")).to_contain_text("Unserved1")
         pods = page.locator("section", has=page.get_by_role("heading", name="3 runners"))
         await expect(pods).to_contain_text("3 busy")
+        names = pods.locator("li .clipped")
+        await expect(names).to_have_count(3)
+        for each in await names.all():
+            assert await each.get_attribute("title") == await each.inner_text()
+            assert await each.evaluate("(name) => name.getBoundingClientRect().height < 30"), "it wraps"
         entry = page.locator(".sidebar .menu").get_by_role("link", name="Runners")
         await expect(entry).to_have_text("Runners3")
         await expect(entry).to_have_attribute("href", "#/runners")

@@ -100,7 +100,7 @@ export function open(location) {
 				{title: "Job", phone: "title", cell: (job) => [h("button", {class: "link name", type: "button", onclick: () => details(job)}, job.job_name), h("small", null, job.repo_full_name)]},
 				{title: "Labels", cell: (job) => h("span", {class: "clipped mono soft", title: job.labels.join(", ")}, job.labels.join(" "))},
 				{title: "Profile", cell: (job) => job.profile ?? h("span", {class: "amber"}, "none")},
-				{title: "Why it waits", class: "fold", phone: "below", cell: (job) => h("span", {class: "soft"}, job.runner_name ? `Runs on ${job.runner_name}` : (job.reason?.sentence ?? ""))},
+				{title: "Why it waits", class: "fold", phone: "below", cell: (job) => (job.runner_name ? h("span", {class: "clipped soft", title: job.runner_name}, `Runs on ${job.runner_name}`) : h("span", {class: "soft"}, job.reason?.sentence ?? ""))},
 				{title: "Queued", class: "number", phone: "side", cell: (job) => h("span", {class: !job.started_at && age(job.queued_at) > WAITED_AMBER_SECONDS ? "amber" : undefined}, span(age(job.queued_at)))},
 				{title: "", name: "Link", class: "number", cell: (job) => (job.url.startsWith("https://") ? h("a", {class: "link", href: job.url, rel: "noreferrer", target: "_blank"}, "GitHub") : null)},
 			],
