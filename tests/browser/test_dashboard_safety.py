@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser, expect
 from tests.browser.dashboard import DashboardPage, World
-from tests.support import ROOT
+from tests.support import ROOT, eventually
 
 from jobyard.domain.job import QueueSettings, State
+from jobyard.domain.options import MAX_NAME
 from jobyard.ports.schedule_store import WorkerInfo
 from jobyard.server.middleware import CONTENT_SECURITY_POLICY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}${7*7}</textarea>&amp;"
+LONG = "W" * 10_000
 HIDDEN = "a\u202eb\u2066c\x1bd"
 # What ends beyond the right edge of the window, though nothing around it scrolls or clips; the page itself never does.
 SPILLED = """() => {
@@ -88,6 +91,44 @@ async def test_hostile_text_stays_text_on_every_page(shown: DashboardPage, world
     await expect(page.locator("details[open] pre")).to_contain_text(HOSTILE)
     await expect(page.locator("details[open] pre")).to_contain_text(r"\u202e")
     assert dialogs == []
+
+
+async def long_jobs(world: World) -> list[tuple[str, str]]:
+    """The addresses of jobs, a queue and lists whose texts are as long as the server accepts, without a space."""
+    name = ("\N{WAVING WHITE FLAG}\u05d0\u0627W" * 200)[:MAX_NAME]
+    text = LONG + "\u05d0\u0627" * 100 + "\N{FAMILY}" * 100 + "\\u0000"
+    more: dict[str, Any] = {"queue": name, "group": name, "tags": [name]}
+    waiting = (await world.yard.enqueue("send_mail", {"to": text}, unique=name, delay=3600, **more)).id
+    failed = (await world.yard.enqueue("fail", {"text": text}, group=name)).id
+    boast = (await world.yard.enqueue("boast", {"text": LONG[:900]}, group=name, tags=[name])).id
+    async with world.api.client("operator") as client:
+        schedule = {"name": name, "expression": "0 2 * * *", "kind": "send_mail", "payload": {"to": text}}
+        assert (await client.post("/v1/schedules", json=schedule)).status_code == 201
+        await client.put(f"/v1/queues/mail/groups/{quote(name)}/limit", json={"limit": 10**9})
+    worker = WorkerInfo(id=name, host=name, pid=1, queues=(name,), concurrency=10**6, kinds=(name,))
+    await world.yard.store.heartbeat(worker, 600)
+    await world.api.tokens.create(name[:100], "viewer")
+
+    async def have_ended() -> bool:
+        found = await world.yard.store.get(failed), await world.yard.store.get(boast)
+        return all(job is not None and job.state.is_final for job in found)
+
+    await eventually(have_ended)
+    jobs = [(f"jobs/{each}", kind) for each, kind in ((waiting, "send_mail"), (failed, "fail"), (boast, "boast"))]
+    encoded = quote(name)
+    return [*jobs, (f"queues/{encoded}", ""), (f"jobs?queue={encoded}&tag={encoded}&text={encoded}", "Jobs")]
+
+
+async def test_long_texts_of_any_script_fit_every_page(browser: Browser, world: World) -> None:
+    others = await long_jobs(world)
+    async with world.page(browser) as shown:
+        for width in (1280, 400):
+            await shown.page.set_viewport_size({"width": width, "height": 800})
+            for address, heading in [*PAGES, *others]:
+                await shown.go(address, heading)
+                await shown.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+                spilled = await shown.page.evaluate(SPILLED)
+                assert not spilled, (address[:40], width, spilled[:3])
 
 
 async def test_scripts_and_styles_of_others_are_blocked(shown: DashboardPage) -> None:
