@@ -142,6 +142,12 @@ export function open(location) {
 		return h("button", {class: "small quiet", type: "button", onclick: () => perform(() => post(path`v1/queues/${name}/groups/${group.name}/${verb}`), group.paused ? `${group.name} starts jobs again.` : `${group.name} is paused.`)}, group.paused ? "Resume" : "Pause");
 	}
 
+	/** Jobs without a group have no list of their own.
+	 * @param {LineGroup} group @param {string} state @param {string} text @param {string} [title] */
+	function numberOf(group, state, text, title) {
+		return group.name === null ? h("span", {title}, text) : h("a", {title, href: link("jobs", null, {queue: name, group: group.name, state})}, text);
+	}
+
 	/** @param {Line} shown */
 	function groupsCard(shown) {
 		const wanted = find.trim().toLowerCase();
@@ -159,8 +165,8 @@ export function open(location) {
 						columns: [
 							{title: "Turn", class: "number", cell: (group) => group.turn ?? "–"},
 							{title: "Group", phone: "title", cell: (group) => (group.name === null ? h("span", {class: "name"}, "no group") : h("a", {class: "name clipped", title: group.name, href: link("jobs", null, {queue: name, group: group.name})}, group.name))},
-							{title: "Waiting", class: "number unit-waiting", phone: "side", cell: (group) => h("a", {title: dueWords(group), href: link("jobs", null, {queue: name, group: group.name, state: "PENDING"})}, count(allWaiting(group)))},
-							{title: "Running", class: "number", cell: (group) => h("a", {href: link("jobs", null, {queue: name, group: group.name, state: "RUNNING"})}, group.effective_limit === null ? count(group.running) : `${count(group.running)} of ${count(group.effective_limit)}`)},
+							{title: "Waiting", class: "number unit-waiting", phone: "side", cell: (group) => numberOf(group, "PENDING", count(allWaiting(group)), dueWords(group))},
+							{title: "Running", class: "number", cell: (group) => numberOf(group, "RUNNING", group.effective_limit === null ? count(group.running) : `${count(group.running)} of ${count(group.effective_limit)}`)},
 							{title: "", name: "Share of the limit", cell: (group) => limitBar(group.running, group.effective_limit)},
 							{title: "Limit", cell: limitCell},
 							{title: "What happens next", phone: "under", cell: (group) => h("span", {title: group.sentence, class: group.turn === 1 ? "blue" : group.turn === null ? "faint" : undefined}, nextWords(group))},
