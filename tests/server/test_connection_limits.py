@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import socket
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
@@ -15,6 +17,7 @@ import pytest
 from tests.server.support import ApiServer, serving
 from tests.support import eventually
 
+from jobyard.server import http_protocol
 from jobyard.server.dependencies import OpenAccess
 from jobyard.server.http_protocol import ABORT, PROBE_CONNECTIONS, ConnectionLimits, LimitedProtocol
 from jobyard.server.routes import events, health, tokens
@@ -26,7 +29,29 @@ LIMITS = ConnectionLimits(
 )
 # For tests of other limits: on a busy machine they must not reach a deadline.
 UNHURRIED = msgspec.structs.replace(LIMITS, header_seconds=30, body_seconds=30, write_seconds=30)
+# Of a body that is complete in time: a busy machine may delay its second half.
+BODY_SECONDS = 3.0
 ASK = b"GET /v1/me HTTP/1.1\r\nHost: x\r\n"
+
+
+class CurrentLimits:
+    """Limits that a test changes while the server runs: connecting and a first request have all the time they need."""
+
+    def __init__(self) -> None:
+        self.now = UNHURRIED
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.now, name)
+
+
+@pytest.fixture
+def limits() -> CurrentLimits:
+    return CurrentLimits()
+
+
+@pytest.fixture(autouse=True)
+def probes_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "PROBE_SECONDS", 30.0)
 
 
 @contextlib.asynccontextmanager
@@ -40,8 +65,8 @@ async def serving_with(limits: ConnectionLimits) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[str]:
-    async with serving_with(UNHURRIED) as url:
+async def server(limits: CurrentLimits) -> AsyncIterator[str]:
+    async with serving_with(cast(ConnectionLimits, limits)) as url:
         yield url
 
 
@@ -71,7 +96,7 @@ class Wire:
     async def answer(self) -> bytes:
         """Everything until the server closes."""
         try:
-            return await asyncio.wait_for(self.reader.read(-1), 10)
+            return await asyncio.wait_for(self.reader.read(-1), 60)
         except ConnectionError:
             return b""
         finally:
@@ -82,13 +107,13 @@ class Wire:
 
 
 async def test_endless_headers_time_out(hasty: str) -> None:
+    started = time.monotonic()
     wire = await Wire.to(hasty)
     await wire.say(ASK)
-    started = time.monotonic()
     response = await wire.answer()
     assert b" 408 " in response
     assert b"too_slow" in response
-    assert 0.2 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.2
 
 
 async def test_slow_bytes_do_not_extend_the_deadline(hasty: str) -> None:
@@ -96,16 +121,14 @@ async def test_slow_bytes_do_not_extend_the_deadline(hasty: str) -> None:
 
     async def drip() -> None:
         try:
-            for letter in ASK * 100:
+            for letter in itertools.cycle(ASK):
                 await wire.say(bytes([letter]))
                 await asyncio.sleep(0.02)
         except ConnectionError:
             pass
 
     dripping = asyncio.ensure_future(drip())
-    started = time.monotonic()
     await wire.answer()
-    assert time.monotonic() - started < 5
     dripping.cancel()
 
 
@@ -121,18 +144,22 @@ async def test_endless_body_times_out(hasty: str) -> None:
     assert await wire.status() == 408
 
 
-async def test_second_request_has_its_own_deadline(hasty: str) -> None:
-    wire = await Wire.to(hasty)
+async def test_second_request_has_its_own_deadline(server: str, limits: CurrentLimits) -> None:
+    wire = await Wire.to(server)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
+    limits.now = LIMITS
     await wire.say(ASK)
     assert b" 408 " in await wire.answer()
 
 
-async def test_idle_connection_is_kept(hasty: str) -> None:
-    wire = await Wire.to(hasty)
-    await wire.say(ASK + b"\r\n")
-    assert b" 200 " in await wire.reader.readline()
+async def test_idle_connection_is_kept(server: str, limits: CurrentLimits) -> None:
+    wire = await Wire.to(server)
+    for _ in range(2):
+        await wire.say(ASK + b"\r\n")
+        assert b" 200 " in await wire.reader.readline()
+        await wire.reader.readuntil(b"}")
+        limits.now = LIMITS
     # Longer than the header deadline: idle between requests is not slow.
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.header_seconds * 2)
@@ -155,21 +182,20 @@ async def test_too_many_headers_are_rejected(server: str, head: bytes) -> None:
         assert (await client.get("/v1/me")).status_code == 200
 
 
-async def test_blank_lines_do_not_extend_the_deadline(hasty: str) -> None:
-    wire = await Wire.to(hasty)
+async def test_blank_lines_do_not_extend_the_deadline(server: str, limits: CurrentLimits) -> None:
+    wire = await Wire.to(server)
     await wire.say(ASK + b"\r\n")
     assert b" 200 " in await wire.reader.readline()
+    limits.now = LIMITS
 
     async def drip() -> None:
         with contextlib.suppress(ConnectionError):
-            for _ in range(500):
+            while True:
                 await wire.say(b"\r\n")
                 await asyncio.sleep(0.02)
 
     dripping = asyncio.ensure_future(drip())
-    started = time.monotonic()
     await wire.answer()
-    assert time.monotonic() - started < 5
     dripping.cancel()
 
 
@@ -181,8 +207,9 @@ async def test_large_body_does_not_count_as_headers(server: str) -> None:
     assert await wire.status() == 422  # a name of 20,000 letters
 
 
-async def test_chunked_body_clears_the_deadline(hasty: str) -> None:
-    wire = await Wire.to(hasty)
+async def test_chunked_body_clears_the_deadline(server: str, limits: CurrentLimits) -> None:
+    limits.now = msgspec.structs.replace(UNHURRIED, body_seconds=BODY_SECONDS)
+    wire = await Wire.to(server)
     body = b'{"name": "x", "role": "viewer"}'
     head = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     await wire.say(head % len(body) + body[:5])
@@ -190,15 +217,16 @@ async def test_chunked_body_clears_the_deadline(hasty: str) -> None:
     await wire.say(body[5:])
     assert b" 201 " in await wire.reader.readline()
     with pytest.raises(TimeoutError):  # idle for longer than the body deadline
-        await asyncio.wait_for(wire.reader.readuntil(b"never"), LIMITS.body_seconds * 2)
+        await asyncio.wait_for(wire.reader.readuntil(b"never"), BODY_SECONDS * 1.1)
     await wire.say(ASK + b"Connection: close\r\n\r\n")
     assert b" 200 " in await wire.answer()
 
 
-async def test_blank_lines_do_not_interrupt_a_response(hasty: str) -> None:
-    wire = await Wire.to(hasty)
+async def test_blank_lines_do_not_interrupt_a_response(server: str, limits: CurrentLimits) -> None:
+    wire = await Wire.to(server)
     await wire.say(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b" 200 " in await wire.reader.readline()
+    limits.now = LIMITS
     await wire.reader.readuntil(b"snapshot")
     await wire.say(b"\r\n")
     with pytest.raises(TimeoutError):
@@ -230,7 +258,7 @@ async def test_trailers_are_ignored() -> None:
     """A trailer that looks like a header is not one: neither the token nor the host can come from it."""
     api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES])
     trailer = b"Authorization: Bearer " + (await api.token()).encode() + b"\r\nHost: other\r\n\r\n"
-    async with serving(api.app, LIMITS) as url:
+    async with serving(api.app, UNHURRIED) as url:
         wire = await Wire.to(url)
         await wire.say(CHUNKED.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n") + b"2\r\n{}\r\n0\r\n")
         await wire.say(trailer)
@@ -293,13 +321,13 @@ async def test_client_that_reads_nothing_is_disconnected() -> None:
     async with serving(app, LIMITS) as url:
         wire = await Wire.to(url)
         wire.writer.write((ASK + b"\r\n") * 200)
-        await asyncio.wait_for(app.was_disconnected.wait(), 10)
+        await asyncio.wait_for(app.was_disconnected.wait(), 60)
         wire.writer.transport.abort()
 
 
 async def test_connections_of_one_address_are_limited() -> None:
     api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, health.ROUTES], authenticator=OpenAccess())
-    limits = msgspec.structs.replace(LIMITS, max_connections_per_address=3)
+    limits = msgspec.structs.replace(UNHURRIED, max_connections_per_address=3)
     async with serving(api.app, limits) as url:
         wires = [await Wire.to(url) for _ in range(limits.max_connections_per_address)]
         for wire in wires:
@@ -357,12 +385,10 @@ async def test_pipelined_requests_are_answered_in_order(server: str) -> None:
     assert (await wire.answer()).count(b"HTTP/1.1 200 ") == 6
 
 
-async def test_response_is_not_delayed_by_nagle(server: str) -> None:
+async def test_response_is_not_delayed_by_nagle() -> None:
     """Head and body are two writes: with Nagle's algorithm the second waits about 40 ms for a delayed ACK."""
-    took: list[float] = []
-    async with httpx.AsyncClient(base_url=server) as client:
-        for _ in range(30):
-            started = time.monotonic()
-            await client.get("/v1/me")
-            took.append(time.monotonic() - started)
-    assert sorted(took)[len(took) // 4] < 0.03, took
+    app = LargeResponse()
+    async with serving(app, UNHURRIED) as url, httpx.AsyncClient(base_url=url) as client:
+        await client.get("/")
+        connection = app.protocol.transport.get_extra_info("socket")
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
