@@ -49,7 +49,7 @@ async def test_nothing_is_lost_while_the_store_is_away(yard: Jobyard, watched: W
         gate.set()
         await eventually(lambda: len(events.of(e.StoreFailed)) >= 4)
         watched.failing = None
-        assert [await handle.result(10) for handle in handles] == [0, 1, 2]
+        assert [await handle.result(60) for handle in handles] == [0, 1, 2]
     assert runs == 3
     [back] = events.of(e.StoreRecovered)
     assert back.away_seconds > 0
@@ -86,7 +86,7 @@ async def test_stop_does_not_wait_for_ever_for_a_store_that_stays_away(
     await worker.start()
     await eventually(began.is_set)
     watched.failing = StoreUnavailable("gone for good")
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         await worker.stop(0)
     watched.failing = None
     # Its lease runs out, and the job runs elsewhere.
@@ -105,7 +105,7 @@ async def test_an_executor_that_talks_nonsense_does_not_keep_its_slot(yard: Joby
 
     bad, good = await work.enqueue(True), await work.enqueue(False)
     async with Worker(yard.store, Executor(), events, concurrency=1):
-        await good.result(10)
+        await good.result(60)
     job = await bad.info()
     assert (job.state, job.errors[0].type) == (State.FAILED, "BadOutcome")
 
@@ -130,8 +130,8 @@ async def test_an_outcome_that_no_store_can_hold_does_not_hold_up_the_others(tmp
         first, *others = await yard.enqueue_many(bad.call(), good.call(), good.call())
         async with Worker(yard.store, Poison(), events, concurrency=3):
             for handle in others:
-                await Queries(yard.store).end(handle.id, 10)
-            ended = await Queries(yard.store).end(first.id, 10)
+                await Queries(yard.store).end(handle.id, 60)
+            ended = await Queries(yard.store).end(first.id, 60)
         assert ended.state is State.FAILED
         assert "could not be stored" in str(ended.reason)
         assert [(await handle.info()).state for handle in others] == [State.COMPLETED, State.COMPLETED]
@@ -196,7 +196,7 @@ async def test_a_slow_prune_does_not_delay_renewals(
         before = watched.calls["extend"]
         await eventually(lambda: watched.calls["extend"] >= before + 3)
         go_on.set()
-        await handle.result(10)
+        await handle.result(60)
 
 
 async def test_a_job_whose_settlement_waits_keeps_its_lease(
@@ -220,6 +220,6 @@ async def test_a_job_whose_settlement_waits_keeps_its_lease(
             began = time.monotonic()
             await eventually(lambda: time.monotonic() - began > 1.5)
             watched.failing = None
-            await handle.result(10)
+            await handle.result(60)
         job = await handle.info()
     assert (job.attempt, job.deaths, events.of(e.LeasesExpired)) == (1, 0, [])

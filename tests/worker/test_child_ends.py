@@ -67,7 +67,7 @@ async def test_a_workflow_goes_on_after_short_children_without_a_replay() -> Non
         return number
 
     async with yard, yard.worker(concurrency=2):
-        assert await (await chain.enqueue()).result(timeout=10) == 1024
+        assert await (await chain.enqueue()).result(timeout=60) == 1024
     assert begun == 1
 
 
@@ -84,4 +84,4 @@ async def test_a_parent_in_the_way_of_its_child_frees_its_slot() -> None:
         return [await ctx.run(child.call()) for _ in range(3)]
 
     async with yard, yard.worker(concurrency=2):
-        assert await (await parent.enqueue()).result(timeout=10) == ["done"] * 3
+        assert await (await parent.enqueue()).result(timeout=60) == ["done"] * 3

@@ -85,7 +85,7 @@ async def test_live_workers_keep_their_leases_through_steps_forwards(
         assert events.of(LeasesExpired) == []
         go_on.set()
         for handle in handles:
-            await handle.result(10)
+            await handle.result(60)
             assert (await handle.info()).deaths == 0
     assert [round(step.seconds) for step in events.of(ClockStepped)] == [20] * 2 * STEPS
 
@@ -108,7 +108,7 @@ async def test_a_worker_that_starts_right_after_a_step_takes_no_live_lease(
                 await reclaims(watched, 4)
         assert events.of(LeasesExpired) == []
         go_on.set()
-        await handle.result(10)
+        await handle.result(60)
     assert (await handle.info()).deaths == 0
 
 
@@ -176,7 +176,7 @@ async def test_each_shard_is_judged_by_its_own_clock(
             }
             go_on.set()
             for handle in handles:
-                await handle.result(10)
+                await handle.result(60)
 
 
 async def test_an_unavailable_shard_does_not_stop_reclaiming_in_the_others(

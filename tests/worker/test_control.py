@@ -52,24 +52,27 @@ async def test_a_quiet_worker_finishes_what_it_has_and_takes_no_more(yard: Jobya
         second = await work.enqueue()
         # Another worker takes what this one leaves: so it was claimable all the time.
         gate.set()
-        assert await first.result(10) == "done"
+        assert await first.result(60) == "done"
         await eventually(is_pending)  # a claim that was in flight hands it back
         async with yard.worker(queues=["default"], name="other"):
-            assert await second.result(10) == "done"
+            assert await second.result(60) == "done"
         assert (await second.info()).worker == "other"
         assert await is_quiet()
     assert [event.worker for event in events.of(e.WorkerQuiet)] == [worker.id]
 
 
-async def test_a_claim_in_flight_of_a_quiet_worker_is_handed_back(yard: Jobyard) -> None:
+async def test_a_claim_in_flight_of_a_quiet_worker_is_handed_back(
+    yard: Jobyard, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.worker.claimer.CLAIM_AGAIN_SECONDS", 3600.0)
+
     @yard.job()
     async def work(ctx: Context) -> None:
         ran.append(ctx.job_id)
 
     ran: list[str] = []
     async with yard.worker() as worker:
-        await eventually(lambda: worker.last_exchange)
-        await asyncio.sleep(0.05)  # until a claim waits in the store: no signal tells
+        await eventually(lambda: watched.calls["exchange"] == 2)  # the second one waits for a job
         worker.claimer.is_quiet = True  # the claim is left to wait, as if it were on its way
         handle = await work.enqueue()
         await eventually(lambda: worker.claimer.handed_back)
@@ -100,8 +103,8 @@ async def test_a_worker_that_is_stopped_lets_its_jobs_finish(yard: Jobyard, even
     await eventually(lambda: events.of(e.WorkerStopping))
     await control_worker(yard.store, worker.id, "quiet")  # too late: it stops
     gate.set()
-    await asyncio.wait_for(worker.stopped(), 10)
-    assert await handle.result(10) == "done"
+    await asyncio.wait_for(worker.stopped(), 60)
+    assert await handle.result(60) == "done"
     assert await listed(yard, worker) is None
     assert [event.handed_back for event in events.of(e.WorkerStopped)] == [0]
     await worker.stop()  # safe twice
@@ -116,12 +119,12 @@ async def test_a_later_worker_of_the_same_name_is_not_meant(yard: Jobyard, watch
     await worker.start()
     await eventually(lambda: listed(yard, worker))
     await control_worker(yard.store, "same", "stop")
-    await asyncio.wait_for(worker.stopped(), 10)
+    await asyncio.wait_for(worker.stopped(), 60)
     assert await yard.store.fetch(COLLECTION, "same") is not None
     fetches = watched.calls["fetch"]
     async with yard.worker(name="same"):
         await eventually(lambda: watched.calls["fetch"] >= fetches + 2)  # it has looked, more than once
-        assert await (await work.enqueue()).result(10) == 1
+        assert await (await work.enqueue()).result(60) == 1
         assert len(events.of(e.WorkerStopping)) == 1
 
 

@@ -100,7 +100,7 @@ async def test_a_job_that_another_worker_has_by_then_is_left(
     handle = await work.enqueue("late")
     async with yard.worker(lease=LEASE):
         [lost] = await eventually(lambda: events.of(JobLeaseLost))
-        await (await work.enqueue("next")).result(10)
+        await (await work.enqueue("next")).result(60)
     assert (ran, lost.lease.job_id) == (["next"], handle.id)
     assert late.taken is not None
     settled = [Settlement(late.taken.key, judge(late.taken, Done(), worker="other"))]
@@ -124,7 +124,7 @@ async def test_a_suspect_whose_lease_ended_while_others_were_postponed_is_left(
     late.ended = list[ExpiredLease]()
     late.granted_at = 0
     async with yard.worker(lease=LEASE):
-        await handles[1].result(10)
+        await handles[1].result(60)
     [ended] = late.ended
     assert (ran, ended.job_id) == (["second"], handles[0].id)
     assert [lost.lease.job_id for lost in events.of(JobLeaseLost)] == [handles[0].id]
@@ -142,5 +142,5 @@ async def test_leases_that_cannot_be_renewed_are_lost(yard: Jobyard, late: LateS
     async with yard.worker(lease=LEASE):
         await eventually(lambda: events.of(JobLeaseLost))
         late.renews = True
-        await handle.result(20)
+        await handle.result(60)
     assert (ran, (await handle.info()).deaths) == ([True], 1)

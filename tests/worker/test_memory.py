@@ -87,10 +87,10 @@ async def test_near_the_limit_running_jobs_finish_and_no_more_start(site: Site) 
         await monitor.run_once()
         assert not worker.is_stopping
         site.gate.set()
-        await first.result(timeout=5)
+        await first.result(timeout=60)
         await eventually(lambda: not worker.claimer.attempts)
         await monitor.run_once()
-        await asyncio.wait_for(worker.stopped(), 5)
+        await asyncio.wait_for(worker.stopped(), 60)
     assert (await site.yard.get(second.id)).state is State.PENDING
     assert site.started == 1
 
@@ -101,8 +101,8 @@ async def test_above_the_limit_jobs_are_handed_back_after_the_timeout(site: Site
         job = await site.yard.enqueue("wait")
         await eventually(lambda: site.started == 1)
         site.scale.used = LIMIT
-        await asyncio.wait_for(monitor.run_once(), 5)
-        await asyncio.wait_for(worker.stopped(), 5)
+        await asyncio.wait_for(monitor.run_once(), 60)
+        await asyncio.wait_for(worker.stopped(), 60)
     after = await site.yard.get(job.id)
     assert (after.state, after.attempt, after.errors) == (State.PENDING, 0, ())
     assert len(site.events.of(WorkerMemoryHigh)) == 1

@@ -25,6 +25,7 @@ class SlowStore:
         self._store = store
         self.is_remote = is_remote
         self.in_flight = self.most = 0
+        self.waiting = 0  # claims that were left to wait
         self.wanted: list[int] = []
         self.failing = 0  # how many exchanges fail from now on
         self.gate = asyncio.Event()
@@ -37,6 +38,7 @@ class SlowStore:
         self, worker: str, settlements: Any, queues: Any, wanted: int, lease_seconds: float, until: Any = None
     ) -> Exchange:
         if until is not None:
+            self.waiting += 1
             return await self._store.exchange(worker, settlements, queues, wanted, lease_seconds, until)
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
@@ -152,12 +154,16 @@ async def test_stopping_waits_for_both_and_hands_back_what_they_bring(yard: Joby
 
 
 @pytest.mark.parametrize("concurrency", [200, 1000, 1200, 5000])
-async def test_an_idle_worker_rests(yard: Jobyard, slow: SlowStore, concurrency: int) -> None:
+async def test_an_idle_worker_rests(
+    yard: Jobyard, slow: SlowStore, concurrency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.worker.claimer.CLAIM_AGAIN_SECONDS", 3600.0)
     async with yard.worker(concurrency=concurrency):
-        await asyncio.sleep(0.3)
+        await eventually(lambda: slow.waiting == 1)
         asked = len(slow.wanted)
         await asyncio.sleep(0.3)
-        assert len(slow.wanted) == asked <= 3
+        assert (slow.waiting, len(slow.wanted)) == (1, asked)
+        assert asked <= 3
 
 
 async def test_one_exchange_at_a_time_while_the_store_is_unavailable(

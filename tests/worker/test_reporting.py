@@ -20,7 +20,7 @@ async def test_progress_is_observed_once_it_is_stored(yard: Jobyard, events: Eve
 
     handle = await work.enqueue()
     async with yard.worker():
-        await handle.result(10)
+        await handle.result(60)
     found = [(event.lease.job_id, event.progress.percent, event.progress.message) for event in events.of(e.JobReported)]
     assert found == [(handle.id, 10, "begun"), (handle.id, 100, "")]
     assert events.of(e.JobReported)[0].progress.data == {"rows": 1}
@@ -35,7 +35,7 @@ async def test_an_observer_that_wants_no_jobs_gets_no_progress(yard: Jobyard, ev
 
     handle = await work.enqueue()
     async with yard.worker():
-        await handle.result(10)
+        await handle.result(60)
     assert events.of(e.JobReported) == []
 
 
@@ -56,7 +56,7 @@ async def test_an_outage_of_the_store_does_not_fail_a_job_that_reports(yard: Job
 
     handle = await work.enqueue()
     async with yard.worker():
-        assert await handle.result(10) == "done"
+        assert await handle.result(60) == "done"
     job = await handle.info()
     assert reported.is_set()
     assert (job.attempt, job.errors) == (1, ())
@@ -77,4 +77,4 @@ async def test_a_blocking_handler_reports_through_an_outage(yard: Jobyard, watch
 
     handle = await work.enqueue()
     async with yard.worker():
-        assert await handle.result(10) == "done"
+        assert await handle.result(60) == "done"

@@ -83,7 +83,7 @@ async def test_a_worker_of_a_moment_logs_what_its_burst_removed(
         jobs = [await work.enqueue(number) for number in range(200)]
         async with yard.worker(queues=["q"]):
             for job in jobs[-20:]:
-                await job.wait(30)
+                await job.wait(60)
             await yard.store.prune()
         [queue] = await yard.store.queues()
     told = [message for message in caplog.messages if "keep_at_most" in message]

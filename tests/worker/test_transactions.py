@@ -56,7 +56,7 @@ async def test_effects_and_completion_come_together(yard: Jobyard, shop: Shop, e
     # A lease that is renewed several times after the commit: its absence must not look like a loss.
     async with yard.worker(lease=0.6):
         handle = await send.enqueue(7)
-        assert await handle.result(10) == 14
+        assert await handle.result(60) == 14
         await asyncio.sleep(1.0)
         after_commit.set()
         await eventually(lambda: events.of(e.JobSettled))
@@ -81,7 +81,7 @@ async def test_a_rollback_takes_the_completion_back(yard: Jobyard, shop: Shop) -
 
     async with yard.worker():
         handle = await send.enqueue()
-        assert await Queries(yard.store).result(handle.id, 10) == b"2"
+        assert await Queries(yard.store).result(handle.id, 60) == b"2"
     assert shop.sent() == 1
     [error] = (await handle.info()).errors
     assert error.type == "NotCommitted"
@@ -97,7 +97,7 @@ async def test_an_error_after_the_commit_changes_nothing(yard: Jobyard, shop: Sh
 
     async with yard.worker():
         handle = await send.enqueue()
-        assert await Queries(yard.store).result(handle.id, 10) == b'"sent"'
+        assert await Queries(yard.store).result(handle.id, 60) == b'"sent"'
     assert (await handle.info()).errors == ()
 
 
@@ -113,7 +113,7 @@ async def test_an_error_before_the_commit_is_an_error(yard: Jobyard, shop: Shop)
     async with yard.worker():
         handle = await send.enqueue()
         with pytest.raises(JobFailed, match="printer"):
-            await handle.result(10)
+            await handle.result(60)
     assert shop.sent() == 0
 
 
@@ -145,7 +145,7 @@ async def test_only_a_kind_that_says_so_may(yard: Jobyard, shop: Shop) -> None:
 
     async with yard.worker():
         with pytest.raises(JobFailed, match="transactional=True"):
-            await (await send.enqueue()).result(10)
+            await (await send.enqueue()).result(60)
 
 
 async def test_a_store_without_transactions_refuses_at_the_start() -> None:

@@ -65,7 +65,7 @@ async def test_asyncpg(yard: Jobyard, shop: Connection, postgres_url: str, event
 
     async with yard.worker(concurrency=4):
         handles = [await send.enqueue(number) for number in range(10)]
-        assert [await handle.result(10) for handle in handles] == [2 * number for number in range(10)]
+        assert [await handle.result(60) for handle in handles] == [2 * number for number in range(10)]
         await eventually(lambda: len(events.of(e.JobSettled)) == 10)
     assert await sent(shop) == 10
     assert {event.to for event in events.of(e.JobSettled)} == {State.COMPLETED}
@@ -86,7 +86,7 @@ async def test_a_rollback_takes_both_back(yard: Jobyard, shop: Connection, engin
 
     async with yard.worker():
         handle = await send.enqueue()
-        await handle.result(10)
+        await handle.result(60)
     assert await sent(shop) == 1
     assert [error.type for error in (await handle.info()).errors] == ["NotCommitted"]
 
@@ -112,10 +112,10 @@ async def test_an_open_transaction_does_not_block_other_jobs(
     async with yard.worker(concurrency=4, lease=0.9):
         first = await slow.enqueue()
         for number in range(25):  # longer than a lease
-            assert await (await other.enqueue(number)).result(5) == number
+            assert await (await other.enqueue(number)).result(60) == number
         assert (await first.info()).state is State.RUNNING
         gate.set()
-        await first.result(10)
+        await first.result(60)
     job = await first.info()
     assert (job.state, job.deaths, job.errors) == (State.COMPLETED, 0, ())
     assert await sent(shop) == 1
@@ -137,5 +137,5 @@ async def test_enqueued_in_the_handlers_transaction(yard: Jobyard, shop: Connect
             await ctx.complete(transaction=session)
 
     async with yard.worker():
-        await (await first.enqueue(1)).result(10)
-        assert await Queries(yard.store).result(ids[0], 10) == b"2"
+        await (await first.enqueue(1)).result(60)
+        assert await Queries(yard.store).result(ids[0], 60) == b"2"
