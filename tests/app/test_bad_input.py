@@ -120,7 +120,7 @@ async def test_bytes_and_dates_travel_when_the_parameter_says_so(tmp_path: Path)
 
         handle = await keep.enqueue(b"\x00\xff", datetime(2026, 1, 1, tzinfo=UTC))
         await drain(yard)
-        assert await handle.result(1) == (b"\x00\xff", datetime(2026, 1, 1, tzinfo=UTC))
+        assert await handle.result(60) == (b"\x00\xff", datetime(2026, 1, 1, tzinfo=UTC))
 
 
 async def test_payload_too_large(yard: Jobyard) -> None:
@@ -341,8 +341,8 @@ async def test_a_handler_that_returns_what_json_cannot_hold(tmp_path: Path, make
         handle, good = await work.enqueue(), await other.enqueue()
         async with yard.worker():
             with pytest.raises(JobFailed, match="The result of work"):
-                await handle.result(10)
-            assert await good.result(10) == 1
+                await handle.result(60)
+            assert await good.result(60) == 1
         job = await handle.info()
         assert (job.attempt, job.result) == (1, None)
         assert await yard.store.audit() == []

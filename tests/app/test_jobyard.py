@@ -60,7 +60,7 @@ async def test_a_result_comes_back_typed(yard: Jobyard) -> None:
     due = datetime(2026, 1, 2, tzinfo=UTC)
     handle = await ship.enqueue(Order(1, Address("Elm", 7), due), fast=True)
     async with yard.worker():
-        assert await handle.result(10) == Order(2, Address("Elm", 7), due)
+        assert await handle.result(60) == Order(2, Address("Elm", 7), due)
 
 
 async def test_defaults_and_keyword_only_parameters(yard: Jobyard) -> None:
@@ -71,7 +71,7 @@ async def test_defaults_and_keyword_only_parameters(yard: Jobyard) -> None:
     calls = [add.call(1), add.call(1, 2), add.call(1, b=3), add.call(1, c=4), add.call(a=1, b=2, c=3)]
     handles = await yard.enqueue_many(*calls)
     async with yard.worker(concurrency=5):
-        assert [await handle.result(10) for handle in handles] == [111, 103, 104, 15, 6]
+        assert [await handle.result(60) for handle in handles] == [111, 103, 104, 15, 6]
 
 
 async def test_the_decorated_function_stays_callable(yard: Jobyard) -> None:
@@ -105,7 +105,7 @@ async def test_plain_functions_run_in_threads_with_a_blocking_context(yard: Joby
 
     handle = await work.enqueue("x")
     async with yard.worker():
-        assert await handle.result(10) == [True, 1, 3, False, "work"]
+        assert await handle.result(60) == [True, 1, 3, False, "work"]
     job = await handle.info()
     assert job.progress is not None
     assert (job.progress.percent, job.progress.message, job.progress.data) == (50, "half", {"word": "x"})
@@ -126,7 +126,7 @@ async def test_async_handlers_tell_the_same(yard: Jobyard) -> None:
 
     handle = await work.enqueue()
     async with yard.worker():
-        assert await handle.result(10) is None  # type: ignore[func-returns-value]
+        assert await handle.result(60) is None  # type: ignore[func-returns-value]
     job = await handle.info()
     assert job.progress is not None
     assert (job.progress.percent, len(job.log), job.steps[0].status) == (100, 1, "passed")
@@ -156,7 +156,7 @@ async def test_options_reach_the_job(yard: Jobyard) -> None:
     handle = await send.options(group="g", private={"key": "secret"}).enqueue()
     assert "secret" not in str(await handle.info())
     async with yard.worker():
-        assert await handle.result(10) == "g {'key': 'secret'}"
+        assert await handle.result(60) == "g {'key': 'secret'}"
 
 
 async def test_plain_functions_are_handlers(yard: Jobyard) -> None:
@@ -185,10 +185,10 @@ async def test_plain_functions_are_handlers(yard: Jobyard) -> None:
     joined = await join.enqueue(words=["a", "b"], context="c")
     empty, kind, number = await nothing.enqueue(), await kind_of.enqueue(), await untyped.enqueue(7)
     async with yard.worker():
-        assert [await handle.result(10) for handle in sums] == [2, 6]
-        assert await joined.result(10) == "a b c"
-        assert (await empty.wait(10)).state is State.COMPLETED
-        assert (await kind.result(10), await number.result(10)) == ("kind_of", ["untyped", 7])
+        assert [await handle.result(60) for handle in sums] == [2, 6]
+        assert await joined.result(60) == "a b c"
+        assert (await empty.wait(60)).state is State.COMPLETED
+        assert (await kind.result(60), await number.result(60)) == ("kind_of", ["untyped", 7])
 
 
 async def test_a_handle_by_id_does_what_the_first_handle_did(yard: Jobyard) -> None:
@@ -200,11 +200,11 @@ async def test_a_handle_by_id_does_what_the_first_handle_did(yard: Jobyard) -> N
     done = divide.job_handle((await divide.enqueue(2)).id)
     async with yard.worker():
         assert await done.result(timedelta(seconds=10)) == 3
-        assert await yard.job_handle(done.id).result(10) == 3
+        assert await yard.job_handle(done.id).result(60) == 3
         with pytest.raises(JobFailed):
-            await failed.result(10)
+            await failed.result(60)
         await failed.retry()
-        assert (await failed.wait(10)).state is State.FAILED
+        assert (await failed.wait(60)).state is State.FAILED
     waiting = yard.job_handle((await divide.enqueue(1)).id)
     await waiting.prioritise(5)
     assert (await waiting.info()).priority == 5
@@ -237,7 +237,7 @@ async def test_enqueue_by_name(yard: Jobyard) -> None:
     handle = await yard.enqueue("add", {"a": 2}, priority=3)
     assert (await handle.info()).priority == 3
     await drain(yard)
-    assert await handle.result(1) == 3
+    assert await handle.result(60) == 3
     with pytest.raises(BadInput):
         await yard.enqueue("add", {"c": 2})
 
@@ -308,7 +308,7 @@ async def test_enqueue_in_the_callers_own_transaction(tmp_path: Path) -> None:
             with pytest.raises(JobNotFound):
                 await kept.info()
             connection.commit()
-            await kept.result(10)
+            await kept.result(60)
         assert ran == [2]
         assert connection.execute("SELECT id FROM orders").fetchall() == [(2,)]
         with pytest.raises(NotPossible, match="BEGIN IMMEDIATE"):
@@ -370,16 +370,16 @@ async def test_pause_and_resume(yard: Jobyard) -> None:
     held = await work.options(group="acme").enqueue()
     free = await work.options(group="other").enqueue()
     async with yard.worker():
-        assert await free.result(10) == "other"
+        assert await free.result(60) == "other"
         assert (await held.info()).state is State.PENDING
         await yard.resume("q", "acme")
-        assert await held.result(10) == "acme"
+        assert await held.result(60) == "acme"
         await yard.pause("q")
         held = await work.enqueue()
         with pytest.raises(ResultNotReady):
             await held.result(timeout=0.05)
         await yard.resume("q")
-        assert await held.result(10) is None
+        assert await held.result(60) is None
 
 
 async def test_a_worker_takes_only_its_queues(yard: Jobyard) -> None:
@@ -390,7 +390,7 @@ async def test_a_worker_takes_only_its_queues(yard: Jobyard) -> None:
     other = await work.options(queue="b").enqueue()
     mine = await work.options(queue="a").enqueue()
     async with yard.worker(queues=["a"]):
-        assert await mine.result(10) == "a"
+        assert await mine.result(60) == "a"
     assert (await other.info()).state is State.PENDING
 
 
@@ -407,11 +407,11 @@ async def test_how_handles_say_that_it_ended_badly(yard: Jobyard) -> None:
     await cancelled.cancel("no longer wanted")
     async with yard.worker():
         with pytest.raises(JobFailed, match=r"fail.*FAILED: ValueError: broken"):
-            await failing.result(10)
+            await failing.result(60)
         with pytest.raises(JobTimedOut, match="longer than"):
-            await timing.result(10)
+            await timing.result(60)
     with pytest.raises(JobCancelled, match="no longer wanted"):
-        await cancelled.result(10)
+        await cancelled.result(60)
     with pytest.raises(NotPossible, match="CANCELLED"):
         await cancelled.cancel()
     odd = await fail.options(delay=60).enqueue()
@@ -420,7 +420,7 @@ async def test_how_handles_say_that_it_ended_badly(yard: Jobyard) -> None:
     assert failing.id in repr(failing)
     missing = await fail.options(delay=60).enqueue()
     assert await Commands(yard.store).drain("default") == 1
-    for verb in (missing.result(1), missing.info(), missing.cancel(), missing.signal("x")):
+    for verb in (missing.result(60), missing.info(), missing.cancel(), missing.signal("x")):
         with pytest.raises(JobNotFound):
             await verb
 
@@ -433,4 +433,4 @@ async def test_a_result_that_does_not_fit_its_annotation(yard: Jobyard) -> None:
     handle = await lie.enqueue()
     await drain(yard)
     with pytest.raises(JobFailed, match=r"result of lie.*expected int"):
-        await handle.result(1)
+        await handle.result(60)

@@ -24,9 +24,9 @@ def test_the_blocking_twin(make: Make) -> None:
     with yard.blocking() as wait:
         worker = yard.worker()
         wait(worker.start())
-        assert wait(wait(work.enqueue(1)).result(10)) == 2
+        assert wait(wait(work.enqueue(1)).result(60)) == 2
         handles = wait(yard.enqueue_many(work.call(2), work.call(3)))
-        assert [wait(handle.result(10)) for handle in handles] == [3, 4]
+        assert [wait(handle.result(60)) for handle in handles] == [3, 4]
         with pytest.raises(JobNotFound):
             wait(yard.get("nothing"))
         wait(worker.stop())
@@ -40,7 +40,7 @@ def test_the_blocking_twin_cleans_up_when_it_cannot_open(tmp_path: Path) -> None
         pass
     made = set(threading.enumerate()) - before
     for thread in made:
-        thread.join(5)  # some linger for a moment
+        thread.join(60)  # some linger for a moment
     assert not [thread.name for thread in made if thread.is_alive()]
 
 

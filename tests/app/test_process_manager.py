@@ -76,7 +76,7 @@ async def test_a_killed_process_is_replaced_and_reported(tmp_path: Path, caplog:
         assert f"worker process 1 (pid {victim}) was killed by SIGKILL; restarting in 0.5 s" in caplog.text
         assert victim not in supervisor.pids()
         supervisor.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
         assert not any(map(is_alive, supervisor.pids()))
 
 
@@ -96,7 +96,7 @@ async def test_stopping_does_not_wait_for_the_next_start(tmp_path: Path, monkeyp
         await eventually(lambda: len(started(tmp_path)) == 1)
         await eventually(lambda: not is_alive(started(tmp_path)[0]))
         supervisor.stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 @pytest.mark.parametrize("forced", [False, True])
@@ -112,7 +112,7 @@ async def test_a_process_that_does_not_end_is_killed(
         await eventually((tmp_path / "terminated").exists)
         if forced:
             supervisor.force_stop()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
         assert not is_alive(pid)
 
 

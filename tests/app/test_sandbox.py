@@ -65,7 +65,7 @@ async def output(yard: Jobyard, *lines: str) -> str:
     private = msgspec.json.encode(Program(language="python", source="\n".join(lines)))
     job = new(kind=KIND, queue=QUEUE, private_payload=private)
     await yard.store.insert([job])
-    found: str = msgspec.json.decode(await Queries(yard.store).result(job.id, 20))["stdout"]
+    found: str = msgspec.json.decode(await Queries(yard.store).result(job.id, 60))["stdout"]
     return found
 
 

@@ -75,7 +75,7 @@ async def full(folder: Path) -> None:
             assert all(isinstance(trouble.error, StoreFull) for trouble in events.of(e.StoreFailed))
             filler.unlink()
             for handle in handles:
-                await handle.result(20)
+                await handle.result(60)
         assert events.of(e.StoreRecovered)
         assert events.of(e.SettlementRefused) == []
         assert {(await handle.info()).attempt for handle in handles} == {1}
@@ -118,7 +118,7 @@ async def file_size_limit(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         async with yard.worker():
             for handle in kept:
-                await handle.result(20)
+                await handle.result(60)
         assert await yard.store.audit() == []
 
 

@@ -293,7 +293,7 @@ def test_a_scheduler_does_not_wait_for_a_store_that_hangs(
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         assert process.stdout.readline() == "closing\n"
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_worker_does_not_declare_schedules(shop: Shop) -> None:

@@ -133,5 +133,5 @@ def test_sigterm_cleans_up(tmp_path: Path) -> None:
                 break
         process.terminate()
         process.stdout.read()
-        assert process.wait(20) == 143
+        assert process.wait(60) == 143
     assert list(tmp_path.iterdir()) == []

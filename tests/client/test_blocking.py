@@ -34,7 +34,7 @@ async def in_thread(here: Site, work: Callable[[BlockingClient], None]) -> None:
 async def test_a_job_from_begin_to_end(here: Site) -> None:
     def work(client: BlockingClient) -> None:
         handle = client.enqueue("send", {"to": "ann"}, queue="mail")
-        assert handle.result(10) == {"to": "ann", "copies": 1}
+        assert handle.result(60) == {"to": "ann", "copies": 1}
         assert handle.info().id == handle.id
         with pytest.raises(JobNotFound):
             client.get("nothing")

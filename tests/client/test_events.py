@@ -25,7 +25,7 @@ async def test_a_snapshot_then_what_happens(here: Site, client: Client) -> None:
     assert received[0].type == "io.jobyard.snapshot.v1"
     handle = await client.enqueue("send", {"to": "ann"}, queue="mail")
     async with here.yard.worker():
-        await handle.result(10)
+        await handle.result(60)
         await eventually(lambda: [event for event in received if event.type == "io.jobyard.job.completed.v1"])
     assert received[-1].subject == handle.id
     assert received[-1].data["queue"] == "mail"

@@ -37,9 +37,9 @@ async def test_submit_wait_and_change(here: Site, operations: Operations) -> Non
     assert (await operations.explain(done.id)).state is State.PENDING
     failing = await operations.submit("fail", {}, {"queue": "mail", "max_attempts": 1})
     async with here.yard.worker():
-        assert await operations.result(done.id, 20) == b'{"to":"ann","copies":1}'
+        assert await operations.result(done.id, 60) == b'{"to":"ann","copies":1}'
         with pytest.raises(JobFailed):
-            await operations.result(failing.id, 20)
+            await operations.result(failing.id, 60)
     assert [job.id async for job in operations.walk(Filter())] == [failing.id, done.id]
     assert await operations.count(Filter(states=(State.FAILED,))) == 1
     with pytest.raises(NotPossible):

@@ -31,7 +31,7 @@ async def test_enqueue_and_await_the_result(here: Site, client: Client) -> None:
     handle = await client.enqueue("send", {"to": "ann"}, queue="mail")
     assert handle.created
     async with here.yard.worker():
-        assert await handle.result(10) == {"to": "ann", "copies": 1}
+        assert await handle.result(60) == {"to": "ann", "copies": 1}
     job = await handle.info()
     assert (job.state, job.queue, job.payload, job.attempt) == (State.COMPLETED, "mail", {"to": "ann"}, 1)
     assert [each.what for each in job.timeline][-1] == "finished"
@@ -88,10 +88,10 @@ async def test_a_job_without_result_raises_the_same_errors_as_locally(here: Site
         await waiting.result(0.05)
     async with here.yard.worker():
         with pytest.raises(JobFailed, match="no way"):
-            await failing.result(10)
+            await failing.result(60)
     await waiting.cancel("not needed")
     with pytest.raises(JobCancelled, match="not needed"):
-        await waiting.result(10)
+        await waiting.result(60)
 
 
 async def test_jobs_of_a_batch_are_accepted_or_rejected_separately(here: Site, client: Client) -> None:
@@ -152,7 +152,7 @@ async def test_changes_to_many_and_dead_letters(here: Site, client: Client) -> N
     other = await client.enqueue("send", {"to": "ann"}, queue="slow")
     async with here.yard.worker(queues=["mail"]):
         for job_id in ids:
-            await client.end(job_id, 10)
+            await client.end(job_id, 60)
     assert {job.id async for job in client.dead_letters()} == set(ids)
     assert (await client.redrive(ids=ids[:1])).changed == 1
     assert (await client.redrive(where=JobFilter(queue="mail"))).changed == 2

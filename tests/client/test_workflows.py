@@ -44,7 +44,7 @@ async def test_the_verbs(here: Site, client: Client, catalog: WorkflowCatalog) -
     job_id = await client.run_workflow("mailing", {"to": ["a", "b"]}, platform="mail", priority=3)
     assert (await client.workflow_run(job_id)).state is State.PENDING
     async with here.yard.worker():
-        assert await client.result(job_id, 20) == 2
+        assert await client.result(job_id, 60) == 2
     run = await client.workflow_run(job_id)
     assert (run.output, run.platform, run.priority) == (2, "mail", 3)
     assert [step.status for step in run.steps] == [StepStatus.COMPLETED] * 2
@@ -75,7 +75,7 @@ async def test_operations_say_the_same(here: Site, client: Client, catalog: Work
     assert [each.id for each in await operations.workflows()] == ["mailing"]
     job_id = await operations.run_workflow("mailing", {"to": ["a"]})
     async with here.yard.worker():
-        await operations.end(job_id, 20)
+        await operations.end(job_id, 60)
     assert (await operations.workflow_run(job_id)).output == 2
     assert len([each async for each in operations.history(job_id)]) == 4
     assert await operations.signal((await client.enqueue("send", {"to": "x"})).id, "go", signal_id="1") is False

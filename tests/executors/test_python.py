@@ -133,7 +133,7 @@ async def test_park_waits_for_its_signal(yard: Jobyard, test: Isolated) -> None:
     assert await drain(yard, with_delayed=True) == []
     assert await handle.signal("answer", ["yes"])
     await drain(yard)
-    assert await handle.result(1) == "they said ['yes']"
+    assert await handle.result(60) == "they said ['yes']"
 
 
 async def test_park_with_a_time(yard: Jobyard, test: Isolated) -> None:

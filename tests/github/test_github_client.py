@@ -107,7 +107,7 @@ async def test_the_life_of_a_runner(world: World, kind: str) -> None:
     session = world.github.connect(minted.encoded)
     assert (await client.runners(ACME))[0].is_online
     world.github.queue_run(world.web, [LINUX])
-    await asyncio.wait_for(session.started.wait(), 5)
+    await asyncio.wait_for(session.started.wait(), 60)
     busy = await client.runner_by_name(ACME, "runner-1")
     assert busy is not None
     assert busy.is_busy
@@ -186,7 +186,7 @@ async def test_the_states_of_a_job(world: World, kind: str) -> None:
     assert abs(queued.queued_at / 1000 - time.time()) < 60
 
     session = world.github.connect((await client.generate_jitconfig(ACME, "runner-1", 1, LABELS)).encoded)
-    await asyncio.wait_for(session.started.wait(), 5)
+    await asyncio.wait_for(session.started.wait(), 60)
     running = await client.job("acme/web", job.id)
     assert running is not None
     assert (running.state, running.runner_name) == (GitHubJobState.IN_PROGRESS, "runner-1")
@@ -223,7 +223,7 @@ async def test_queued_jobs_of_a_repository(world: World, kind: str) -> None:
     github, client = world.github, world.client(kind)
     started = github.queue_run(world.web, [LINUX, LINUX])
     session = github.connect(github.generate_jitconfig(world.acme, name="runner-1", labels=LABELS)[1])
-    await asyncio.wait_for(session.started.wait(), 5)
+    await asyncio.wait_for(session.started.wait(), 60)
     gated = github.queue_run(world.web, [JobSpec(labels=LABELS, environment="production")])
     cancelled = github.queue_run(world.web, [LINUX])
     github.cancel(cancelled)

@@ -277,7 +277,7 @@ async def run_script(url: str, program: Path) -> tuple[int | None, str]:
         "/bin/sh", "-c", warm_script(), "warm-runner", str(program), "one two",
         env=variables, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode, output.decode()
 
 
@@ -312,7 +312,7 @@ async def test_the_script_outlives_a_manager_that_is_away(program: Path) -> None
         )  # fmt: skip
         assert process.stderr is not None
         for _ in range(2):
-            assert b"connect" in (await asyncio.wait_for(process.stderr.readline(), 30)).lower()
+            assert b"connect" in (await asyncio.wait_for(process.stderr.readline(), 60)).lower()
         assert process.returncode is None
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), 30) == 143
+        assert await asyncio.wait_for(process.wait(), 60) == 143

@@ -40,7 +40,7 @@ def manager(machine: Machine, when: str) -> Iterator[ForkedProcess]:
 
 async def has_launched(process: ForkedProcess) -> None:
     assert process.stdout is not None
-    assert await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 30) == "launched\n"
+    assert await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 60) == "launched\n"
 
 
 async def test_a_killed_manager_finds_its_runners_again(machine: Machine) -> None:

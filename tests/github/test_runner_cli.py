@@ -59,7 +59,7 @@ class GitHubThread:
             assert self.github is not None
             return work(self.github)
 
-        return asyncio.run_coroutine_threadsafe(body(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(body(), self._loop).result(60)
 
     def queue(self, repo: str, spec: JobSpec = SPEC) -> fake.Job:
         def work(github: FakeGitHub) -> fake.Job:
@@ -72,7 +72,7 @@ class GitHubThread:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
 

@@ -116,7 +116,7 @@ async def test_the_entry_script_gets_the_configuration(silent_site: WarmSite, tm
         env={"PATH": os.environ["PATH"], "JOBYARD_WARM_URL": site.world.urls[token], "JOBYARD_WARM_TOKEN": token},
     )  # fmt: skip
     site.world.job()
-    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     session = site.world.github.connect(output.decode())
     session.kill()

@@ -133,7 +133,7 @@ async def test_events_of_a_job_are_published_in_order(watched: Watched) -> None:
             before = await store.now()
             await eventually(is_publishing)
             first = await shaky.enqueue()
-            await first.result(10)
+            await first.result(60)
             second = await leaves.enqueue()
             await eventually(lambda: second_ended(yard, second.id))
         events_ = await published(store)
@@ -167,7 +167,7 @@ async def test_nothing_is_written_without_listeners(watched: Watched) -> None:
             await eventually(lambda: watched.calls["fetch_all"] >= 1)
             began, asked = time.monotonic(), watched.calls["fetch_all"]
             while time.monotonic() < began + 1:
-                await (await work.enqueue()).result(10)
+                await (await work.enqueue()).result(60)
             busy = watched.calls["fetch_all"] - asked
             assert busy <= (time.monotonic() - began) / NOTICE_SECONDS + 1
             began, asked = time.monotonic(), watched.calls["fetch_all"]

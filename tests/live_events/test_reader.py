@@ -150,7 +150,7 @@ async def test_the_event_of_an_end_names_its_cause(clock: ManualClock) -> None:
         await Commands(yard.store).change_one(Action.CANCEL, cancelled, reason="enough")
         await Commands(yard.store).change_one(Action.DELETE, deleted)
         async with yard.worker():
-            await Queries(yard.store).end(failing, 10)
+            await Queries(yard.store).end(failing, 60)
         found = {event.job_id: event for event in await poller.poll(list(poller.ids))}
         assert found[failing].type is LiveEventType.FAILED
         assert found[cancelled].type is LiveEventType.CANCELLED

@@ -48,9 +48,9 @@ async def test_what_jobs_do_is_counted() -> None:
 
     async with yard, yard.worker():
         for _ in range(3):
-            await (await yard.enqueue("good")).result(10)
+            await (await yard.enqueue("good")).result(60)
         with pytest.raises(JobFailed):
-            await (await yard.enqueue("bad")).result(10)
+            await (await yard.enqueue("bad")).result(60)
     samples = values(metrics.text())
     well = (("kind", "good"), ("queue", "default"))
     badly = (("kind", "bad"), ("queue", "default"))

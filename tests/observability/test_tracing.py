@@ -92,7 +92,7 @@ async def test_the_handler_runs_in_the_trace_of_the_enqueue(
 ) -> None:
     handle = await yard.enqueue(kind)
     async with yard.worker():
-        await handle.result(10)
+        await handle.result(60)
     send, process = spans.one("send builds"), spans.one("process builds")
     assert process.parent is not None
     assert send.context is not None
@@ -117,7 +117,7 @@ async def test_a_worker_elsewhere_goes_on_with_the_trace(
     other.trace(there.provider)
     declare(other, seen)
     async with other, other.worker():
-        await handle.result(10)
+        await handle.result(60)
     assert trace_id(there.one("process builds")) == trace_id(spans.one("send builds"))
 
 
@@ -125,7 +125,7 @@ async def test_a_batch_has_a_span_for_each_job(yard: Jobyard, spans: Spans) -> N
     handles = await yard.enqueue_many(*(declarations_of(yard).tasks["build"].call() for _ in range(3)))
     async with yard.worker():
         for handle in handles:
-            await handle.result(10)
+            await handle.result(60)
     created, send = spans.of("create builds"), spans.one("send builds")
     assert len(created) == 3
     assert {link.context.span_id for link in send.links} == {span.context.span_id for span in created if span.context}
@@ -137,7 +137,7 @@ async def test_a_failure_is_an_error(yard: Jobyard, spans: Spans) -> None:
     handle = await yard.enqueue("bad")
     async with yard.worker():
         with pytest.raises(JobFailed):
-            await handle.result(10)
+            await handle.result(60)
     span = spans.one("process builds")
     assert span.status.status_code is StatusCode.ERROR
     assert "no such branch" in (span.status.description or "")
@@ -150,7 +150,7 @@ async def test_with_links_the_handler_has_a_trace_of_its_own(spans: Spans, seen:
     yard.trace(spans.provider, as_link=True)
     declare(yard, seen)
     async with yard, yard.worker():
-        await (await yard.enqueue("build")).result(10)
+        await (await yard.enqueue("build")).result(60)
     send, process = spans.one("send builds"), spans.one("process builds")
     assert trace_id(send) != trace_id(process)
     assert process.parent is None
@@ -180,8 +180,8 @@ async def test_a_job_without_a_trace_begins_one(spans: Spans, seen: list[Any]) -
         await yard.store.insert([NewJob(id="odd", kind="build", queue="builds", tags=(f"{TRACE}nonsense",))])
         yard.trace(spans.provider)
         async with yard.worker():
-            await handle.result(10)
-            await Queries(yard.store).result("odd", 10)
+            await handle.result(60)
+            await Queries(yard.store).result("odd", 60)
     assert [span.parent for span in spans.of("process builds")] == [None, None]
 
 
@@ -194,7 +194,7 @@ async def test_jobs_that_start_together_are_looked_up_in_one_call(spans: Spans) 
         handles = await yard.enqueue_many(*(declarations_of(yard).tasks["build"].call() for _ in range(40)))
         async with yard.worker(concurrency=50):
             for handle in handles:
-                await handle.result(10)
+                await handle.result(60)
     assert store.calls["find"] <= 3
 
 
@@ -207,7 +207,7 @@ async def test_a_failed_trace_lookup_does_not_stop_the_job(spans: Spans) -> None
         handle = await yard.enqueue("build")
         store.failing, store.failing_verbs = StoreUnavailable("gone"), ("find",)
         async with yard.worker():
-            await handle.result(10)
+            await handle.result(60)
     assert spans.one("process builds").parent is None
 
 
@@ -247,7 +247,7 @@ async def test_many_traces_do_not_mix(yard: Jobyard, spans: Spans, seen: list[An
     handles = await asyncio.gather(*(yard.enqueue("build") for _ in range(20)))
     async with yard.worker(concurrency=10):
         for handle in handles:
-            await handle.result(10)
+            await handle.result(60)
     sent = {
         span.attributes["messaging.message.id"]: trace_id(span) for span in spans.of("send builds") if span.attributes
     }

@@ -163,7 +163,7 @@ async def test_python_kinds_run_on_the_same_worker(scene: Scene) -> None:
 
     handle = await double.enqueue(21)
     assert result(await scene.end(program("out x")))["stdout"] == "x\n"
-    assert await handle.result(5) == 42
+    assert await handle.result(60) == 42
 
 
 async def test_platform_fault_is_retried_and_becomes_the_reason(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ async def test_lost_daemon_costs_an_attempt_not_the_job(scene: Scene) -> None:
     await eventually(lambda: scene.fake.running)
     await scene.fake.stop()
     await scene.fake.start()
-    job = await Queries(scene.yard.store).end(job_id, 10)
+    job = await Queries(scene.yard.store).end(job_id, 60)
     assert result(job)["stdout"] == "once\n"
     assert (job.attempt, job.errors[0].type) == (2, "SUPERVISOR_LOST")
 
@@ -188,7 +188,7 @@ async def test_cancelled_job_kills_its_run(scene: Scene) -> None:
     job_id = await scene.submit(program("sleep 30", limits=Limits(time_seconds=30)))
     await eventually(lambda: scene.fake.running)
     await Commands(scene.yard.store).change_one(Action.CANCEL, job_id, reason="enough")
-    job = await Queries(scene.yard.store).end(job_id, 5)
+    job = await Queries(scene.yard.store).end(job_id, 60)
     assert (job.state, scene.fake.running, scene.fake.cancelled) == (State.CANCELLED, 0, 1)
 
 
@@ -238,8 +238,8 @@ async def test_live_output_is_published_only_with_followers(scene: Scene) -> Non
     assert [record.key.partition(".")[0] for record in records] == [followed]
     record = unpack(records[0].data)
     assert [(chunk.fd, chunk.data) for chunk in record.chunks] == [(1, b"early\n")]
-    await Queries(scene.yard.store).end(alone, 5)
-    job = await Queries(scene.yard.store).end(followed, 5)
+    await Queries(scene.yard.store).end(alone, 60)
+    job = await Queries(scene.yard.store).end(followed, 60)
     assert result(job)["stdout"] == "early\nlate\n"
 
 
@@ -282,7 +282,7 @@ async def test_program_waits_while_there_is_no_sandbox(tmp_path: Path, monkeypat
         job_id = await scene.submit(program("out hello"), max_attempts=1)
         await eventually(lambda: snoozed(scene, job_id))
         await fake.start()
-        assert result(await Queries(scene.yard.store).end(job_id, 10))["stdout"] == "hello\n"
+        assert result(await Queries(scene.yard.store).end(job_id, 60))["stdout"] == "hello\n"
         await fake.stop()
 
 

@@ -44,7 +44,7 @@ time.sleep(30)
 async def started(connection: DaemonConnection, run: RunRequest) -> asyncio.Future[RunFinished | RunRejected]:
     first = asyncio.Event()
     _, result = connection.begin(run, lambda _: first.set())
-    await asyncio.wait_for(first.wait(), 20)
+    await asyncio.wait_for(first.wait(), 60)
     return result
 
 
@@ -55,7 +55,7 @@ async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
         result = await started(connection, SLEEP)
         victim = zygote(connection.daemon_pid)
         os.kill(victim if which == "zygote" else _parent(victim), signal.SIGKILL)
-        lost = await asyncio.wait_for(result, 10)
+        lost = await asyncio.wait_for(result, 60)
         assert isinstance(lost, RunRejected)
         assert lost.fault is Fault.ZYGOTE_LOST
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
@@ -122,9 +122,9 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
             number, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
             await asyncio.sleep(moment % 12 * 0.0004)  # from before the spawn request until the program runs
             connection.cancel(number)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await result
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(process_tree(connection.daemon_pid)) != before:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
@@ -134,7 +134,7 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
 async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
     async with private_daemon(slots=2, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await connection.fetch_state()).idle.get("python") != 8:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         pid = connection.daemon_pid
@@ -145,13 +145,13 @@ async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
         killed = [each for box in boxes for each in (*children(box), box)]
         for each in killed:
             os.kill(each, signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             # A process that is still dying has its pipe open, takes the code and never runs it.
             while any(map(alive, killed)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         _, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
         os.kill(pid, signal.SIGCONT)
-        seen = await asyncio.wait_for(result, 10)
+        seen = await asyncio.wait_for(result, 60)
         assert isinstance(seen, RunFinished), seen
         assert seen.stdout == b"1\n"
 
@@ -162,7 +162,7 @@ async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
         for _ in range(8):
             connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
         daemon.process.terminate()
-        async with asyncio.timeout(4):  # 0.05 s on an idle machine
+        async with asyncio.timeout(60):  # 0.05 s on an idle machine
             await asyncio.to_thread(daemon.process.wait)
 
 
@@ -173,7 +173,7 @@ async def test_closed_connection_ends_its_runs() -> None:
             await connection.ready()
             await started(connection, SLEEP)
             assert (await watcher.fetch_state()).running == 1
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await watcher.fetch_state()).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -183,9 +183,9 @@ async def test_cancelled_run_gets_a_response() -> None:
         require_tier(await connection.ready())
         first = asyncio.Event()
         number, result = connection.begin(SLEEP, lambda _: first.set())
-        await asyncio.wait_for(first.wait(), 20)
+        await asyncio.wait_for(first.wait(), 60)
         connection.cancel(number)
-        seen = await asyncio.wait_for(result, 10)
+        seen = await asyncio.wait_for(result, 60)
         assert isinstance(seen, RunRejected)
         assert seen.fault is Fault.CANCELLED
         after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
@@ -219,7 +219,7 @@ async def test_a_box_that_does_not_end_does_not_hold_its_slot(
         ):
             os.kill(children(reaper)[0], signal_number)
             run = RunRequest(id=0, language="python", source=source, limits=Limits(time_seconds=seconds))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 seen = await daemon.run(run)
             assert isinstance(seen, RunFinished), seen
             assert seen.verdict is verdict

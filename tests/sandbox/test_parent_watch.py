@@ -29,7 +29,7 @@ async def test_stdin_closed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.read(0, 1) == b""  # child processes do not inherit the pipe
         os.close(writer)
         os.close(reader)
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 60)
     finally:
         os.dup2(before, 0)
         os.close(before)
@@ -73,7 +73,7 @@ def test_daemon_stops_when_stdin_closes(tmp_path: Path) -> None:
             until("it listens", lambda: path.exists() or process.poll() is not None)
             assert process.stdin is not None
             process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
     assert not path.exists()

@@ -199,7 +199,7 @@ async def test_an_internal_error_ends_the_scheduler_visibly(events: Events, monk
         assert scheduler.is_alive
         monkeypatch.setattr(scheduler.timetable, "next_check", lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(scheduler.ended(), 5)
+            await asyncio.wait_for(scheduler.ended(), 60)
         assert not scheduler.is_alive
 
 

@@ -128,7 +128,7 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
         assert len(turns) == STREAMS
         async with yard.worker(concurrency=10):
             for handle in handles:
-                assert await handle.result(30) is not None
+                assert await handle.result(60) is not None
             await eventually(lambda: all(has_ended(readers[number]) for number in range(1, STREAMS, 2)), timeout=30)
             await eventually(
                 lambda: all(

@@ -154,7 +154,7 @@ async def test_reconnect_starts_with_a_snapshot(api: ApiServer, server: str, yar
             await eventually(lambda: reader.first("snapshot"))
             last = reader.ids[-1]
         async with yard.worker():
-            await handle.result(10)
+            await handle.result(60)
         again = {"Last-Event-ID": str(last)}
         async with listening(http, f"/v1/jobs/{handle.id}/events", headers=again) as reader:
             await eventually(lambda: reader.first("snapshot"))
@@ -173,7 +173,7 @@ async def test_changes_during_a_lost_connection_are_in_the_next_snapshot(
             last = reader.ids[-1]
         await eventually(lambda: not len(api.dependencies.broadcaster))
         async with yard.worker():
-            await ended.result(10)
+            await ended.result(60)
         await Commands(yard.store).change_one(Action.CANCEL, waiting.id)
         new = await yard.enqueue("quick", delay=3600)
         for known in (str(last), str(last + 1_000_000), "unknown"):

@@ -286,7 +286,7 @@ async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
                 assert (await client.get("/livez")).status_code == 200
                 assert (await client.get("/health")).json()["checks"][-1] == {"name": "claiming", "ok": True}
                 for _ in range(3):
-                    await (await yard.enqueue("quick")).result(10)
+                    await (await yard.enqueue("quick")).result(60)
 
                 async def is_counted() -> bool:
                     finished = 'jobyard_jobs_finished_total{kind="quick",queue="default",state="COMPLETED"} 3.0'

@@ -50,7 +50,7 @@ async def prepare(yard: Jobyard) -> dict[str, str]:
     """One job that has ended, one in flight whose worker will be gone, one that waits."""
     done = await yard.enqueue("echo", {"word": "done"})
     async with yard.worker():
-        await done.result(30)
+        await done.result(60)
     in_flight = await yard.enqueue("echo", {"word": "in flight"})
     assert (await claim_one(yard.store)).job_id == in_flight.id
     waiting = await yard.enqueue("echo", {"word": "waiting"})

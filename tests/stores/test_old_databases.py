@@ -166,7 +166,7 @@ async def test_jobs_of_an_older_version_go_on(name: str, request: pytest.Fixture
 
 async def check_records(yard: Jobyard, ids: Ids) -> None:
     """What the old version wrote is readable: results, errors, logs, limits, unique keys, schedules."""
-    assert await yard.job_handle(ids["completed"]).result(10) == {"to": "done"}
+    assert await yard.job_handle(ids["completed"]).result(60) == {"to": "done"}
     dead = await yard.get(ids["dead"])
     assert (dead.reason, [error.type for error in dead.errors]) == ("no way", ["ValueError"])
     [group] = [each async for each in yard.groups("mail") if each.name == "team-b"]

@@ -134,7 +134,7 @@ async def test_a_key_in_an_open_transaction_blocks_no_other_insert(
         await transaction.start()
         await store.insert([new(unique=Unique("k"))], connection)
         same = asyncio.create_task(store.insert([new(unique=Unique("k"))]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             others = await asyncio.gather(*(store.insert([new()]) for _ in range(3)))
         assert all(one.created for [one] in others)
         assert await claimed(store) == 3

@@ -88,7 +88,7 @@ async def test_an_open_transaction_blocks_no_other_call(store: PostgresStore, co
         await store.insert([new(group="a")], connection)
         await store.settle(done(lease), connection)
         # Insert, claim, settle, renew, reclaim, prune: none waits for the caller's commit.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             other = await running(store, group="a")
             await exchange(store, 0, [done(other)])
             assert (await store.extend("w", [lease.key], 30.0)).lost == ()

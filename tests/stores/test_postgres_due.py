@@ -76,7 +76,7 @@ async def test_counts_are_read_without_folding_or_locking(
     await store.insert([new(queue="q", group="fresh"), new(queue="q", group="later", delay_seconds=1)])
     async with connection.transaction():
         await connection.execute(f"LOCK TABLE {schema}.jobyard_queue, {schema}.jobyard_group IN SHARE MODE")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             [queue] = await store.queues()
             groups = await store.groups("q")
             [ages] = await store.ages()

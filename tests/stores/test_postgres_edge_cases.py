@@ -46,7 +46,7 @@ async def test_an_exchange_does_not_touch_a_queue_created_while_it_waits(
         # Queue b is locked from here on; the exchange continues when the block ends.
         await other.execute("BEGIN")
         await other.fetch(hold, "b")
-    response = await asyncio.wait_for(waiting, 5)
+    response = await asyncio.wait_for(waiting, 60)
     assert (response.leases, response.refused) == ((), ())
     await other.execute("ROLLBACK")
     await other.close()

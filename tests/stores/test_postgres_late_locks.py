@@ -43,7 +43,7 @@ class LockedQueue:
 
             await eventually(is_late)
             released_at = await self._store.now()
-        return await asyncio.wait_for(waiting, 5), released_at
+        return await asyncio.wait_for(waiting, 60), released_at
 
     async def end_of(self, lease: Lease) -> Instant:
         statement = f"SELECT expires_at FROM {self._schema}.jobyard_lease WHERE token = $1"
@@ -85,7 +85,7 @@ async def test_a_job_that_goes_straight_to_a_waiting_claim(store: PostgresStore,
     claiming = asyncio.create_task(store.exchange("w", [], ["default"], 1, LEASE_SECONDS, until))
     await eventually(lambda: len(store.waiting_claims) == 1)
     _, released_at = await queue.keep_waiting(store.insert([new()]))
-    [lease] = (await asyncio.wait_for(claiming, 5)).leases
+    [lease] = (await asyncio.wait_for(claiming, 60)).leases
     assert await queue.end_of(lease) >= released_at + LEASE_SECONDS * 1000
 
 

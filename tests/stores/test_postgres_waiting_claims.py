@@ -135,7 +135,7 @@ async def test_an_id_in_an_open_transaction_blocks_no_other_insert(
     transaction = connection.transaction()
     await transaction.start()
     await store.insert([held], transaction=connection)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         # The same id again: this insert alone waits for the caller's commit or rollback.
         inserting = asyncio.create_task(store.insert([held]))
         await eventually(lambda: not len(store.waiting_claims))  # it takes the claim, which then waits anew

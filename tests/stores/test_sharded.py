@@ -86,7 +86,7 @@ async def test_a_waiting_exchange_is_woken_by_every_store(setup: ShardedSetup, q
     waiting = asyncio.ensure_future(setup.store.exchange("w", (), (), 5, 15, until))
     await eventually(lambda: setup.mail.calls["wait_for_work"] and setup.main.calls["wait_for_work"])
     [job_id] = await insert(setup.store, new(queue=queue))
-    response = await asyncio.wait_for(waiting, 5)
+    response = await asyncio.wait_for(waiting, 60)
     assert [lease.job_id for lease in response.leases] == [job_id]
 
 
@@ -95,7 +95,7 @@ async def test_a_waiting_exchange_returns_when_until_is_done(setup: ShardedSetup
     waiting = asyncio.ensure_future(setup.store.exchange("w", (), (), 5, 15, until))
     await eventually(lambda: setup.main.calls["wait_for_work"])
     until.set_result(None)
-    assert (await asyncio.wait_for(waiting, 5)).leases == ()
+    assert (await asyncio.wait_for(waiting, 60)).leases == ()
 
 
 async def test_claimed_jobs_are_returned_when_another_store_fails(setup: ShardedSetup) -> None:
@@ -255,8 +255,8 @@ async def test_a_worker_serves_all_stores(tmp_path: Path, first: str, second: st
                 long = await longer_than_its_lease.enqueue()
                 send = work.options(queue="mail")
                 handles = [await (send if number % 2 else work).enqueue(number) for number in range(40)]
-                assert [await handle.result(20) for handle in handles] == list(range(40))
-                assert await long.result(20) == 1
+                assert [await handle.result(60) for handle in handles] == list(range(40))
+                assert await long.result(60) == 1
             assert [info.completed for info in await yard.queues()] == [20, 21]
             assert await yard.store.audit() == []
 

@@ -234,7 +234,7 @@ async def test_close_does_not_wait_for_a_stalled_store(stalled: tuple[ShardedSto
     store, mail = stalled
     assert await decide_one(store, 1000, new(queue="mail"), schedule="mails") == UNAVAILABLE
     assert mail.asked == 1
-    await asyncio.wait_for(store.close(), 10)
+    await asyncio.wait_for(store.close(), 60)
 
 
 async def test_cancelling_the_caller_cancels_the_call(stalled: tuple[ShardedStore, Stalled]) -> None:

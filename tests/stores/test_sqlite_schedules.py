@@ -111,7 +111,7 @@ async def test_a_worker_of_another_process_is_woken(store: SqliteStore) -> None:
         await asyncio.sleep(0)
         job = new()
         await store.decide([tick(7, job)])
-        response = await asyncio.wait_for(waiting, 10)
+        response = await asyncio.wait_for(waiting, 60)
         assert [lease.job_id for lease in response.leases] == [job.id]
     finally:
         await other.close()
@@ -128,7 +128,7 @@ async def test_a_waiting_worker_claims_in_the_transaction_that_inserts(
     transactions = Transactions(monkeypatch)
     job = new()
     await store.decide([tick(7, job)])
-    response = await asyncio.wait_for(waiting, 10)
+    response = await asyncio.wait_for(waiting, 60)
     assert [lease.job_id for lease in response.leases] == [job.id]
     assert transactions.count == 1
 

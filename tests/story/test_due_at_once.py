@@ -37,7 +37,7 @@ async def test_many_jobs_due_at_once_cost_no_live_worker_its_lease(harness: Harn
     workers += await harness.workers(2, queues=["default"], concurrency=50, lease_seconds=15.0)
 
     async def all_ended() -> bool:
-        async with asyncio.timeout(10):  # counts are read while the jobs join the line
+        async with asyncio.timeout(60):  # counts are read while the jobs join the line
             return (await harness.queue()).completed == DUE
 
     await harness.until(all_ended, "every due job has ended", 600 if SOAK else 60)

@@ -128,7 +128,7 @@ async def test_workers_of_up_are_replaced_and_each_job_runs_once(site: Site, eng
         until("all jobs have run", lambda: len(site.ran()) == JOBS)
         until("a worker was replaced", lambda: "reached its memory limit; replacing it" in site.said())
         up.send_signal(signal.SIGTERM)
-        assert up.wait(30) == 0
+        assert up.wait(60) == 0
     assert sorted(job for job, *_ in site.ran()) == sorted(jobs)
     assert len({pid for _, pid, *_ in site.ran()}) > 1, "the process id changes"
     assert "MiB of its memory limit of 200 MiB" in site.said()
@@ -154,7 +154,7 @@ async def test_a_child_process_counts_and_is_ended(site: Site) -> None:
         [(_, _, what, _)] = site.ran()
         assert not alive(int(what.removeprefix("child-")))
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     assert await states(site) == {(State.COMPLETED, 1, 0): 1}
 
 
@@ -165,14 +165,14 @@ async def test_above_the_limit_a_running_job_is_handed_back(site: Site) -> None:
         until("it runs again", lambda: [what for *_, what, _ in site.ran()] == ["stay", "again"])
         until("it starts again", lambda: "1 job returned to the queue" in site.said())
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait(60) == 0
     assert await states(site) == {(State.COMPLETED, 1, 0): 1}
 
 
 @pytest.mark.parametrize("words", [("worker",), ("up", "--insecure", "--port", "0")])
 def test_a_limit_below_what_a_worker_needs_is_refused(site: Site, words: tuple[str, ...]) -> None:
     with site.start(*words, "--memory-limit", "20M") as process:
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
     assert "before its first job" in site.said()
     assert "Raise --memory-limit." in site.said()
 
@@ -181,5 +181,5 @@ async def test_a_supervised_worker_exits_with_its_code(site: Site) -> None:
     """`--until-input-ends` says that another process starts it again."""
     await enqueue(site, "leak", mebibytes=80)
     with site.start("worker", "--memory-limit", LIMIT, "--until-input-ends") as worker:
-        assert worker.wait(30) == REPLACE_EXIT_CODE
+        assert worker.wait(60) == REPLACE_EXIT_CODE
     assert await states(site) == {(State.COMPLETED, 1, 0): 1}

@@ -203,7 +203,7 @@ def test_interrupted_it_ends_the_program_first(lasting: Up, tmp_path: Path, numb
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(60) == 128 + number
     [job] = executed(up) - before
     until("it is cancelled", lambda: up.job(job)["state"] == "CANCELLED")
 

@@ -164,7 +164,7 @@ async def test_the_items_of_a_map_may_be_a_generator() -> None:
         await eventually(lambda: len(started) == 3)
         await eventually(lambda: is_pending(job))
         is_left.set()
-        assert await job.result(timeout=20) == ["A", "B", "C"]
+        assert await job.result(timeout=60) == ["A", "B", "C"]
 
 
 async def is_pending(job: JobHandle[Any]) -> bool:

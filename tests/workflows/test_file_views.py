@@ -81,7 +81,7 @@ async def test_a_cancelled_run_says_what_was_interrupted_and_what_did_not_begin(
     handle = await start(world, steps, on_failure=[step("alert")])
     worker = FaultyWorker(world)
     attempt = await worker.claim()
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), 60)
     await handle.cancel("enough")
     attempt.cancel("enough")
     await worker.settle(attempt)

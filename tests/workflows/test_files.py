@@ -48,7 +48,7 @@ async def test_steps_without_an_order_run_side_by_side(world: World) -> None:
 
     @world.yard.job
     async def meet() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await together.wait()
 
     assert await run(world, [step(name, "meet") for name in "abc"]) is None
@@ -303,7 +303,7 @@ async def test_a_cancelled_run_starts_no_further_step(world: World) -> None:
     handle = await start(world, steps, on_failure=[step("alert", "hang", input={"name": "alert"})])
     worker = FaultyWorker(world)
     attempt = await worker.claim()
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), 60)
     await handle.cancel("enough")
     attempt.cancel("enough")
     await worker.settle(attempt)
