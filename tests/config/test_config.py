@@ -391,6 +391,11 @@ def test_the_command_line_works_without_the_servers_packages(shop: Shop) -> None
     assert "pip install 'jobyard[server]'" in refused.stderr
     refused = python(*words, "--log-format", "json", "queues", cwd=shop.folder)
     assert "pip install 'jobyard[server]'" in refused.stderr
+    Path("program.py").write_text("print(1)")
+    for command in (("run", "program.py"), ("sandbox", "selftest")):
+        refused = python(*words, *command, cwd=shop.folder)
+        assert (refused.stderr.count("\n"), "pip install 'jobyard[sandbox]'" in refused.stderr) == (1, True)
+    assert "There is jobyard jobs retry." in python(*words, "retry", cwd=shop.folder).stderr
 
 
 def test_queues_live_in_the_stores_that_they_were_given(shop: Shop) -> None:

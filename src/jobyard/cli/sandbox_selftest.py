@@ -32,6 +32,7 @@ from jobyard.sandbox.attacks.runner import (
     select,
 )
 from jobyard.sandbox.attacks.scenarios import AttackContext
+from jobyard.sandbox.daemon.languages import BadLanguages
 from jobyard.sandbox.protocol import SandboxState, Tier
 
 MARKS = {True: "[green]✔ contained[/]", False: "[bold red]✘ ESCAPED[/]", None: "[dim]– not applicable[/]"}  # noqa: RUF001
@@ -123,6 +124,8 @@ async def _stage(
             attack_context(own.socket, without=without, secret=own.secret, is_private=True) as context,
         ):
             yield context
+    except BadLanguages as error:
+        raise ConfigurationError(str(error)) from error
     except DaemonStartFailed as error:
         raise ConfigurationError(f"{error}.") from error
     except (DaemonUnresponsive, TimeoutError) as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from jobyard.sandbox.protocol import RunVerdict, option_matches
 
@@ -110,6 +109,13 @@ class BadLanguages(Exception):
 
 def load(path: Path | None = None) -> dict[str, LanguageDefinition]:
     where = path or _DEFAULT
+    try:
+        import yaml  # noqa: PLC0415  # an extra: every command line imports this module
+    except ModuleNotFoundError as error:
+        raise BadLanguages(
+            f"Cannot read languages from {where}: the Python package yaml is not installed. "
+            "Run: pip install 'jobyard[sandbox]'"
+        ) from error
     try:
         data: Any = yaml.safe_load(where.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
