@@ -9,11 +9,11 @@ from jobyard.api.schemas.runners import RunnerJobDetails, RunnerJobView, RunnerO
 from jobyard.domain.access import OWNER
 from jobyard.domain.runners.runner import RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
-from jobyard.errors import BadOption, JobNotFound, did_you_mean
+from jobyard.errors import BadOption, did_you_mean
 from jobyard.github.api import GitHubApi
 from jobyard.github.event_ingest import EventIngest
 from jobyard.github.job_records import GitHubJobs, Repository
-from jobyard.github.queries import JOB_STATES, RunnerQueries
+from jobyard.github.queries import JOB_STATES, RunnerQueries, job_not_found
 from jobyard.github.requeue import requeue
 from jobyard.operations.audit_log import Audit
 from jobyard.ports.store import Store
@@ -48,7 +48,7 @@ class LocalRunnerOperations:
     async def runner_job(self, job_id: int) -> RunnerJobDetails:
         found = await self._queries.job(job_id)
         if found is None:
-            raise JobNotFound(f"GitHub job {job_id} not found: no event told of it, or it ended more than a week ago.")
+            raise job_not_found(job_id)
         return found
 
     async def runner_pods(self, *, org: str | None = None, state: str | None = None) -> AsyncIterator[RunnerPodView]:

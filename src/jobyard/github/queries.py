@@ -22,7 +22,7 @@ from jobyard.domain.runners.github_job import GitHubJob, GitHubJobState
 from jobyard.domain.runners.reasons import Reason
 from jobyard.domain.runners.runner import Runner, RunnerState
 from jobyard.domain.runners.settings import ManagerSettings
-from jobyard.errors import BadInput
+from jobyard.errors import BadInput, JobNotFound
 from jobyard.github.job_records import GitHubJobs
 from jobyard.github.runner_records import RunnerRecords
 from jobyard.github.snapshot import RunnerSnapshot, read_snapshot
@@ -203,6 +203,10 @@ class RunnerQueries:
             paused=capacity.is_paused,
             has_manager=capacity.has_manager,
         )
+
+
+def job_not_found(job_id: int | str) -> JobNotFound:
+    return JobNotFound(f"GitHub job {job_id} not found: no event of it was received, or it ended more than a week ago.")
 
 
 def _position(cursor: str) -> tuple[int, int]:

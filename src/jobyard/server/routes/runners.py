@@ -19,7 +19,7 @@ from jobyard.domain.access import Permission, Principal
 from jobyard.domain.runners.runner import RunnerState
 from jobyard.errors import BadInput
 from jobyard.github.errors import GitHubError, GitHubRateLimited, GitHubUnavailable
-from jobyard.github.queries import Viewer
+from jobyard.github.queries import Viewer, job_not_found
 from jobyard.github.requeue import requeue
 from jobyard.github.services import RunnerServices
 from jobyard.github.tickets import KIND, QUEUE
@@ -151,6 +151,5 @@ async def visible_job(context: RequestContext, job_id: str) -> RunnerJobDetails:
     is_id = job_id.isascii() and job_id.isdigit() and len(job_id) <= MAX_JOB_ID_DIGITS
     found = await services.queries.job(int(job_id), viewer_of(context.principal)) if is_id else None
     if found is None:
-        detail = f"GitHub job {job_id} not found: no event told of it, or it ended more than a week ago."
-        raise HttpError(404, "job_not_found", detail)
+        raise job_not_found(job_id)
     return found
