@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -96,6 +97,14 @@ def test_the_readme_shows_what_make_run_runs() -> None:
     command = re.search(r"^run:.*\n.*exec \$\(BIN\)/(.+)$", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE)
     assert command is not None
     assert f"`{command[1]}`" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_readme_names_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [sentence] = re.findall(
+        r"smaller installations choose from (.+?), and", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert set(re.findall(r"`(\w+)`", sentence)) == extras.keys() - {"all", "bench", "dev"}
 
 
 def test_every_guarantee_names_its_test() -> None:
