@@ -1,4 +1,4 @@
-"""What happens if a setting has a value that is accepted and yet wrong: the column of the configuration page."""
+"""What happens if a setting has a valid value that is wrong for its purpose: a column of the configuration page."""
 
 from __future__ import annotations
 

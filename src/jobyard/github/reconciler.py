@@ -203,7 +203,7 @@ class Reconciler:
         def change(known: Runner) -> Runner:
             if known.state is not runner.state:
                 return known  # an event of GitHub came in between: it is right
-            # Kubernetes tells whole seconds, so each time may seem to be before the one that precedes it.
+            # Kubernetes reports whole seconds, so each time may seem to be before the one that precedes it.
             created_at = known.created_at or max(instance.created_at or now, known.minted_at)
             stamps = {
                 "uid": known.uid or instance.uid,

@@ -177,7 +177,9 @@ class Recovery:
             found += known is None
         if found:
             self._tell("found", found)
-            log.warning("%d jobs of %s were queued on GitHub, and no event told of them", found, repository.full_name)
+            log.warning(
+                "%d jobs of %s are queued on GitHub, and no event of them was received", found, repository.full_name
+            )
         return found
 
     # Jobs that still wait

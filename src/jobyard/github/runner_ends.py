@@ -138,7 +138,7 @@ class RunnerEnds:
         now = self._clock.now()
         if runner.state is RunnerState.TERMINATING:
             await launcher.remove(instance, force=True)
-            # From now on it has the time-out again, so that each removal by force is told once.
+            # From now on it has the time-out again, so that each removal by force is logged once.
             again = await self._runners.change(runner.name, lambda known: msgspec.structs.replace(known, since=now))
             if again is not None:
                 self._events.tell("removed", again, why)

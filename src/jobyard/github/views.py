@@ -56,7 +56,7 @@ def job_timeline(job: GitHubJob, runner: Runner | None) -> tuple[RunnerLegView, 
     """The legs that are known, oldest first. Those of a runner were written into the job when it got the job."""
     stamps: Mapping[str, Instant] = job.timeline or ({} if runner is None else timeline_of(runner))
     known = {**stamps, "received": job.received_at, "in_progress": job.started_at, "ended": job.completed_at}
-    # GitHub tells whole seconds, so a job may seem to start before its runner is online.
+    # GitHub reports whole seconds, so a job may seem to start before its runner is online.
     if 0 < stamps.get("online", 0) - job.started_at < 1000:
         known["in_progress"] = stamps["online"]
     if 0 < job.received_at - known["in_progress"] < 1000:

@@ -19,7 +19,7 @@ from jobyard.ports.store import Store
 log = logging.getLogger("jobyard.alerts")
 
 COLLECTION = "jobyard.alerts"
-# A queue is well again below this share of the threshold: at the threshold itself, alerts would come and go.
+# A queue counts as short again below this share of the threshold: at the threshold itself, alerts would come and go.
 RESOLVED_SHARE = 0.8
 # A lost worker is reported once: its name is not used again, and it is listed for a shorter time than this.
 LOST_SECONDS = 86400.0

@@ -1,4 +1,4 @@
-"""Backoff of a worker or scheduler while the store fails, and the events that tell of it."""
+"""Backoff of a worker or scheduler while the store fails, and the events that report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// The line of groups: one column per group, however many jobs it has. Tall never means wide.
+// The line of groups: one column per group, however many jobs it has: a long stack makes it taller, not wider.
 
 import {contentWidth, h, render} from "./dom.js";
 import {count} from "./numbers.js";

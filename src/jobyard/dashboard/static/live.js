@@ -1,4 +1,4 @@
-// The one event stream of a tab: it reconnects by itself, can be paused, and tells since when it is lost.
+// The one event stream of a tab: it reconnects by itself, can be paused, and knows since when the connection is lost.
 
 import {parse} from "./json.js";
 import {now, setServerTime} from "./times.js";

@@ -75,7 +75,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uid: str = ""  # of the pod
     requested_job_id: int | None = None  # the oldest queued job when it was launched
     job_id: int | None = None  # the job that it runs, from in_progress
-    is_over: bool = False  # its end was told and counted; what is left of it is being removed
+    is_over: bool = False  # its end was logged and counted; what is left of it is being removed
     is_given_up: bool = False  # the cluster rejected it, so it never appears there
     is_annotated: bool = False  # its instance shows that job
     received_at: Instant = 0  # the webhook of the requested job

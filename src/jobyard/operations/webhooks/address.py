@@ -93,7 +93,7 @@ def _as_ipv4(host: str) -> str | None:
     try:
         return socket.inet_ntoa(socket.inet_aton(host))
     except OSError:
-        # Digits that are no address, such as 1.2.3.4.5: a resolver may still understand them.
+        # Digits that are not an address, such as 1.2.3.4.5: a resolver may still understand them.
         return host if host.replace(".", "").isdigit() else None
 
 
