@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import pytest
 from tests.conformance.support import new
 from tests.servers.postgres import program
 from tests.stores.postgres_support import connection, done, exchange, opened, schema, store, until_blocking
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 from jobyard.domain.job import QueueSettings, State
 from jobyard.domain.outcome import Failed
@@ -71,6 +72,20 @@ async def test_a_cancelled_caller_leaks_nothing(postgres_url: str, schema: str, 
         assert len((await exchange(store, 1)).leases) == 1
 
 
+def count_queries(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The named queries that have been answered: a waiter waits once it has found no work."""
+    answered: Counter[str] = Counter()
+    fetch = store._connection.fetch
+
+    async def counted(name: str, *arguments: Any) -> Any:
+        rows = await fetch(name, *arguments)
+        answered[name] += 1
+        return rows
+
+    monkeypatch.setattr(store._connection, "fetch", counted)
+    return answered
+
+
 async def once_available(call: Callable[[], Awaitable[T]]) -> T:
     """The result of the first call that succeeds: each session that was killed may fail one."""
     async with asyncio.timeout(60):
@@ -81,10 +96,13 @@ async def once_available(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_killed_session_is_replaced(store: PostgresStore, connection: Any) -> None:
+async def test_a_killed_session_is_replaced(
+    store: PostgresStore, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.insert([new()])
-    waiting = asyncio.create_task(store.wait_for_work(["other"], 30))
-    await asyncio.sleep(0.1)  # until it waits: no signal tells
+    answered = count_queries(store, monkeypatch)
+    waiting = asyncio.create_task(store.wait_for_work(["other"], PATIENCE_SECONDS))
+    await eventually(lambda: answered["has_work"])
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'jobyard'"
     )
@@ -110,30 +128,33 @@ async def test_a_session_that_ended_while_it_was_idle_fails_no_call(postgres_url
 
 
 async def test_an_insert_wakes_a_waiter_of_another_process(
-    store: PostgresStore, postgres_url: str, schema: str
+    store: PostgresStore, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second store shares only the server with the first, as another process would."""
+    monkeypatch.setattr("jobyard.stores.postgres.notifier.LISTENER_POLL_SECONDS", 3600.0)
+    answered = count_queries(store, monkeypatch)
     async with opened(postgres_url, schema) as other:
         for queue in ("a", "b"):
-            waiting = asyncio.create_task(store.wait_for_work([queue], 30))
-            await asyncio.sleep(0.2)  # until it waits: no signal tells
-            loop = asyncio.get_running_loop()
-            began = loop.time()
+            answered.clear()
+            waiting = asyncio.create_task(store.wait_for_work([queue], 3600))
+            await eventually(lambda: answered["has_work"])
             await other.insert([new(queue=queue)])
-            assert await waiting
-            assert loop.time() - began < 0.5
+            assert await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 
 
-async def test_a_cancel_and_an_end_reach_another_process(store: PostgresStore, postgres_url: str, schema: str) -> None:
+async def test_a_cancel_and_an_end_reach_another_process(
+    store: PostgresStore, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = count_queries(store, monkeypatch)
     async with opened(postgres_url, schema) as other:
         await store.insert([new()])
         [lease] = (await exchange(store, 1)).leases
-        waiting = asyncio.create_task(store.wait_for_work(["default"], 30))
-        await asyncio.sleep(0.2)  # until it waits: no signal tells
+        waiting = asyncio.create_task(store.wait_for_work(["default"], PATIENCE_SECONDS))
+        await eventually(lambda: answered["has_work"])
         await other.change(Action.CANCEL, [lease.job_id])
         assert await waiting
-        ending = asyncio.create_task(other.wait_for_end(lease.job_id, 30))
-        await asyncio.sleep(0.1)  # until it waits: no signal tells
+        ending = asyncio.create_task(other.wait_for_end(lease.job_id, PATIENCE_SECONDS))
+        await eventually(lambda: lease.job_id in other._connection.waiters.ends.awaited)
         await exchange(store, 0, [done(lease)])
         job = await ending
         assert job is not None
@@ -146,8 +167,8 @@ async def test_a_waiter_sees_the_end_of_a_job_that_retention_removes_at_once(sto
     )
     jobs = [new() for _ in range(50)]
     await store.insert(jobs)
-    waiting = [asyncio.create_task(store.wait_for_end(job.id, 30)) for job in jobs]
-    await asyncio.sleep(0.05)  # until they wait: no signal tells
+    waiting = [asyncio.create_task(store.wait_for_end(job.id, PATIENCE_SECONDS)) for job in jobs]
+    await eventually(lambda: len(store._connection.waiters.ends.awaited) == len(jobs))
     leases = (await exchange(store, 50)).leases
     await exchange(
         store,

@@ -29,6 +29,7 @@ from jobyard.stores.postgres.statements import Statements
 __all__ = ["connection", "schema", "store"]
 
 SCHEDULES, ROUNDS, SCHEDULERS = 40, 12, 3
+PAUSED = 1_726_493  # an advisory lock of this module
 QUEUES = ("a", "b", "c")  # the first two limit what may wait
 MANY, HISTORY = size(10_000, 50_000), 10
 # Many schedules with some history each, and one whose history is full.
@@ -183,17 +184,18 @@ async def test_a_queue_filled_by_a_concurrent_transaction_is_full(
     await connection.execute(f"""
         CREATE FUNCTION {prefix}_pause() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
-          PERFORM pg_sleep(0.5);
+          PERFORM pg_advisory_xact_lock({PAUSED});
           RETURN NEW;
         END $$;
         CREATE TRIGGER pause BEFORE INSERT ON {prefix}_unique FOR EACH ROW EXECUTE FUNCTION {prefix}_pause()""")
     other = await asyncpg.connect(postgres_url)
     transaction = other.transaction()
     await transaction.start()
+    await other.execute(f"SELECT pg_advisory_xact_lock({PAUSED})")
     await store.insert([new()], transaction=other)
     deciding = asyncio.create_task(decide_one(store, 1000, new(unique=Unique("key"))))
-    asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%jobyard_decide%'"
-    await eventually(lambda: connection.fetchval(asleep))
+    paused = f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = {PAUSED} AND NOT granted"
+    await eventually(lambda: connection.fetchval(paused))
     await transaction.commit()
     await other.close()
     assert await deciding == Decided(Decision.FULL)

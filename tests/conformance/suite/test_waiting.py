@@ -26,7 +26,7 @@ from jobyard.ports.admin_store import Action
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
-LONG_SECONDS = 30.0
+LONG_SECONDS = 100.0
 SHORT_SECONDS = 0.02
 
 

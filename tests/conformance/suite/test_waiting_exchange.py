@@ -26,7 +26,7 @@ from jobyard.ports.job_store import Exchange
 from jobyard.ports.store import Store
 from jobyard.testing.clock import ManualClock
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 
 
 class WaitingClaim:
