@@ -12,6 +12,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.github.scripted_server import Received, Reply, ScriptedServer, refused
+from tests.support import PATIENCE_SECONDS
 
 from jobyard.domain.runners.github_job import RunnerScope
 from jobyard.github.client import GitHubAccess, GitHubClient
@@ -25,7 +26,9 @@ JOB = {"id": 5, "run_id": 3, "run_attempt": 1, "status": "queued", "labels": ["l
 
 
 @asynccontextmanager
-async def connected(server: ScriptedServer, timeout: float = 5.0, **access: Any) -> AsyncIterator[GitHubClient]:
+async def connected(
+    server: ScriptedServer, timeout: float = PATIENCE_SECONDS, **access: Any
+) -> AsyncIterator[GitHubClient]:
     given: dict[str, Any] = {"token": TOKEN} if "app_id" not in access else {}
     client = GitHubClient(GitHubAccess(api_url=server.url, **given, **access), timeout=timeout)
     await client.start()
@@ -46,7 +49,7 @@ def pem() -> str:
     return private_key().private_bytes(encoding, form, serialization.NoEncryption()).decode()
 
 
-def app(server: ScriptedServer, timeout: float = 5.0) -> Any:
+def app(server: ScriptedServer, timeout: float = PATIENCE_SECONDS) -> Any:
     return connected(server, timeout, app_id=12, private_key=pem())
 
 
