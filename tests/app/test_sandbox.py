@@ -95,7 +95,7 @@ async def test_dead_daemon_is_replaced_and_the_job_retried(yard: Jobyard) -> Non
         await asyncio.sleep(0.2)
         os.kill(first, signal.SIGKILL)
         assert await waiting == "x\n"
-        assert process.pid != first
+        await eventually(lambda: process.pid != first)
 
 
 async def test_state_is_published_through_the_store(yard: Jobyard) -> None:

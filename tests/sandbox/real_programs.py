@@ -29,7 +29,7 @@ from jobyard.sandbox.attacks.private_daemon import PrivateDaemon
 from jobyard.sandbox.protocol import Tier
 from jobyard.worker.worker import Worker
 
-SLOW = {"time_seconds": 20, "memory_mb": 256}
+SLOW = {"time_seconds": 30, "memory_mb": 256}
 
 
 class Judge:
@@ -45,7 +45,7 @@ class Judge:
 
     async def submit(self, source: str, language: str = "python", at: str = "/execute", **given: Any) -> httpx.Response:
         body = {"language": language, "source_code": source, "limits": SLOW, **given}
-        return await self.client.post(at, params={"wait": 30}, json=body)
+        return await self.client.post(at, params={"wait": 60}, json=body)
 
     async def result(self, source: str, language: str = "python", **given: Any) -> dict[str, Any]:
         response = await self.submit(source, language, **given)

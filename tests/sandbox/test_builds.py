@@ -12,6 +12,8 @@ from jobyard.sandbox.attacks.connection import DaemonConnection
 from jobyard.sandbox.attacks.private_daemon import PrivateDaemon
 from jobyard.sandbox.protocol import File, Limits, RunFinished, RunRejected, RunRequest, RunVerdict
 
+# Of wall-clock time, which a busy machine uses up sooner.
+LIMITS = Limits(time_seconds=30)
 UNITS = [
     {"name": "area.h", "content": "int area(int a);\n"},
     {"name": "lib/area.c", "content": '#include "../area.h"\nint area(int a) { return a * a; }\n'},
@@ -56,7 +58,9 @@ async def test_forbidden_options_are_rejected_twice(here: Judge, connection: Dae
     await here.needs("c")
     response = await here.submit("int main(void) { return 0; }", "c", compile={"options": ["-O2", option]})
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/compile/options/1")
-    request = RunRequest(id=0, language="c", source=b"int main(void) { return 0; }", compile_options=("-O2", option))
+    request = RunRequest(
+        id=0, language="c", source=b"int main(void) { return 0; }", compile_options=("-O2", option), limits=LIMITS
+    )
     seen = await connection.run(request)
     assert isinstance(seen, RunRejected)
     assert not seen.may_have_run
@@ -79,7 +83,9 @@ async def test_names_of_units_stay_below_the_folder(here: Judge, connection: Dae
     response = await here.submit("int main(void) { return 0; }", "c", files=[{"name": name, "content": ""}])
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/files/0/name")
     files = (File(name=name, data=b""),)
-    seen = await connection.run(RunRequest(id=0, language="c", source=b"int main(void) { return 0; }", files=files))
+    seen = await connection.run(
+        RunRequest(id=0, language="c", source=b"int main(void) { return 0; }", files=files, limits=LIMITS)
+    )
     assert isinstance(seen, RunRejected) or name == "./x.c", seen
 
 
@@ -104,9 +110,7 @@ async def test_sources_include_nothing_of_the_host(here: Judge, included: str) -
 
 
 async def test_second_build_is_taken_from_the_cache(connection: DaemonConnection) -> None:
-    request = RunRequest(
-        id=0, language="c", source=b"int main(void) { return 0; }", limits=Limits(time_seconds=20), scope="cached"
-    )
+    request = RunRequest(id=0, language="c", source=b"int main(void) { return 0; }", limits=LIMITS, scope="cached")
     for is_cached in (False, True):
         seen = await connection.run(request)
         if isinstance(seen, RunRejected):

@@ -11,7 +11,7 @@ from tests.sandbox import delegated_cgroups
 from jobyard.sandbox.daemon import canaries, cgroup_discovery, languages, tiers
 from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.daemon.tier_runtime import TierRuntime
-from jobyard.sandbox.protocol import Fault, RunRejected, RunRequest, Tier
+from jobyard.sandbox.protocol import Fault, Limits, RunRejected, RunRequest, Tier
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
@@ -46,7 +46,9 @@ async def test_daemon_without_a_tier_rejects_runs_with_the_reason(monkeypatch: p
         state = daemon.state()
         assert (state.tier, state.languages) == (None, ())
         assert "none today" in state.reason
-        result = await daemon.run(RunRequest(id=3, language="python", source=b"print(1)"))
+        result = await daemon.run(
+            RunRequest(id=3, language="python", source=b"print(1)", limits=Limits(time_seconds=30))
+        )
         assert isinstance(result, RunRejected)
         assert (result.fault, result.id) == (Fault.SANDBOX_UNAVAILABLE, 3)
         assert "none today" in result.message

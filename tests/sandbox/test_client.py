@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.sandbox.fake_daemon import FakeDaemon, daemon
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 from jobyard.executors.sandbox.client import SandboxClient, SandboxFault
 from jobyard.sandbox.protocol import Fault, Limits, RunRequest, RunVerdict, SandboxState, Tier, encode_frame
@@ -21,7 +21,7 @@ def program(*lines: str, **given: Any) -> RunRequest:
 
 
 @asynccontextmanager
-async def connected(path: str, patience: float = 5.0) -> AsyncIterator[SandboxClient]:
+async def connected(path: str, patience: float = PATIENCE_SECONDS) -> AsyncIterator[SandboxClient]:
     client = SandboxClient(path, connect_timeout_seconds=patience)
     await client.start()
     try:
@@ -53,12 +53,13 @@ async def test_concurrent_runs_share_the_connection(fake: FakeDaemon) -> None:
 
 async def test_output_is_streamed(fake: FakeDaemon) -> None:
     heard: list[tuple[int, bytes]] = []
-    async with connected(fake.path) as client:
-        run = asyncio.ensure_future(
-            client.run(program("out a", "sleep 0.2", "err b", stream=True), lambda fd, data: heard.append((fd, data)))
-        )
-        await eventually(lambda: heard)
+
+    def hear(fd: int, data: bytes) -> None:
         assert not run.done()
+        heard.append((fd, data))
+
+    async with connected(fake.path) as client:
+        run = asyncio.ensure_future(client.run(program("out a", "sleep 0.2", "err b", stream=True), hear))
         await run
     assert heard == [(1, b"a\n"), (2, b"b\n")]
 
@@ -131,6 +132,7 @@ async def test_incompatible_daemon_is_unavailable(tmp_path: Path, said: bytes) -
 
     server = await asyncio.start_unix_server(serve, tmp_path / "sandbox.sock")
     async with connected(str(tmp_path / "sandbox.sock"), patience=0.3) as client:
+        await eventually(lambda: client.reason.startswith("Incompatible"))
         with pytest.raises(SandboxFault) as fault:
             await client.run(program("out x"))
         assert fault.value.fault is Fault.SANDBOX_UNAVAILABLE

@@ -23,9 +23,9 @@ from jobyard.sandbox.daemon.box import pid_of
 from jobyard.sandbox.daemon.daemon import DaemonOptions, SandboxDaemon
 from jobyard.sandbox.protocol import Fault, Limits, RunFinished, RunRejected, RunRequest, RunVerdict, Tier
 
-LONG = Limits(time_seconds=30.0, processes=32)
+LONG = Limits(time_seconds=600.0, processes=32)
 SLEEP = RunRequest(
-    id=0, language="python", source=b"import time\nprint(1, flush=True)\ntime.sleep(30)", limits=LONG, stream=True
+    id=0, language="python", source=b"import time\nprint(1, flush=True)\ntime.sleep(600)", limits=LONG, stream=True
 )
 
 
@@ -37,7 +37,7 @@ for _ in range(3):
     except OSError:
         pass
 print(1, flush=True)
-time.sleep(30)
+time.sleep(600)
 """
 
 
@@ -58,7 +58,7 @@ async def test_lost_zygote_is_reported_and_replaced(which: str) -> None:
         lost = await asyncio.wait_for(result, 60)
         assert isinstance(lost, RunRejected)
         assert lost.fault is Fault.ZYGOTE_LOST
-        after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
+        after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)", limits=LONG))
         assert isinstance(after, RunFinished), after
         assert after.stdout == b"2\n"
         require_tier(await connection.fetch_state())
@@ -75,12 +75,7 @@ async def test_nothing_outlives_a_killed_daemon() -> None:
         pid = connection.daemon_pid
         before = process_tree(pid)
         os.kill(pid, signal.SIGKILL)
-        until = time.monotonic() + 5
-        began = time.monotonic()
-        while (left := [each for each in before if is_running(each)] + cgroups_of(pid)) and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        assert not left
-        assert time.monotonic() - began < 3  # one second on an idle machine
+        await eventually(lambda: not any(map(is_running, before)) and not cgroups_of(pid))
         result.cancel()
 
 
@@ -119,7 +114,7 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
         require_tier(await connection.ready())
         before = len(process_tree(connection.daemon_pid))
         for moment in range(60):
-            number, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
+            number, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)", limits=LONG))
             await asyncio.sleep(moment % 12 * 0.0004)  # from before the spawn request until the program runs
             connection.cancel(number)
             async with asyncio.timeout(60):
@@ -127,7 +122,7 @@ async def test_run_cancelled_at_any_moment_leaves_nothing() -> None:
         async with asyncio.timeout(60):
             while len(process_tree(connection.daemon_pid)) != before:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
+        after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)", limits=LONG))
         assert isinstance(after, RunFinished), after
 
 
@@ -149,7 +144,7 @@ async def test_boxes_that_died_in_the_pool_are_skipped() -> None:
             # A process that is still dying has its pipe open, takes the code and never runs it.
             while any(map(alive, killed)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        _, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
+        _, result = connection.begin(RunRequest(id=0, language="python", source=b"print(1)", limits=LONG))
         os.kill(pid, signal.SIGCONT)
         seen = await asyncio.wait_for(result, 60)
         assert isinstance(seen, RunFinished), seen
@@ -160,7 +155,7 @@ async def test_daemon_stops_promptly_while_spawning_boxes() -> None:
     async with private_daemon(slots=4, languages=["python"]) as daemon, connect(daemon.socket) as connection:
         require_tier(await connection.ready())
         for _ in range(8):
-            connection.begin(RunRequest(id=0, language="python", source=b"print(1)"))
+            connection.begin(RunRequest(id=0, language="python", source=b"print(1)", limits=LONG))
         daemon.process.terminate()
         async with asyncio.timeout(60):  # 0.05 s on an idle machine
             await asyncio.to_thread(daemon.process.wait)
@@ -188,7 +183,7 @@ async def test_cancelled_run_gets_a_response() -> None:
         seen = await asyncio.wait_for(result, 60)
         assert isinstance(seen, RunRejected)
         assert seen.fault is Fault.CANCELLED
-        after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)"))
+        after = await connection.run(RunRequest(id=0, language="python", source=b"print(2)", limits=LONG))
         assert isinstance(after, RunFinished)
 
 
@@ -215,7 +210,7 @@ async def test_a_box_that_does_not_end_does_not_hold_its_slot(
         (reaper,) = set(children(os.getpid())) - others
         for signal_number, source, seconds, verdict in (
             (signal.SIGSTOP, b"while True: pass", 0.2, RunVerdict.TIME_LIMIT),
-            (signal.SIGCONT, b"pass", 10.0, RunVerdict.OK),
+            (signal.SIGCONT, b"pass", 60.0, RunVerdict.OK),
         ):
             os.kill(children(reaper)[0], signal_number)
             run = RunRequest(id=0, language="python", source=source, limits=Limits(time_seconds=seconds))
@@ -247,7 +242,7 @@ async def test_cpu_limit_is_not_that_of_the_daemon(python_only: Path) -> None:
     daemon = SandboxDaemon(DaemonOptions(tier=Tier.C, min_tier=Tier.C, slots=4, pool=4, languages=python_only))
     await daemon.start()
     try:
-        run = RunRequest(id=0, language="python", source=b"pass", limits=Limits(cpu_seconds=0.02))
+        run = RunRequest(id=0, language="python", source=b"pass", limits=Limits(time_seconds=30, cpu_seconds=0.02))
         while time.process_time() < 0.5:
             pass
         for _ in range(15):

@@ -28,7 +28,7 @@ async def here(daemon: PrivateDaemon) -> AsyncIterator[Judge]:
 
 
 async def begin(here: Judge, source: str, **given: Any) -> str:
-    body = {"language": "python", "source_code": source, "interactive": True, "limits": {"time_seconds": 25}, **given}
+    body = {"language": "python", "source_code": source, "interactive": True, "limits": {"time_seconds": 30}, **given}
     response = await here.client.post("/execute", json=body)
     assert response.status_code == 202, response.text
     return str(response.json()["job_id"])
@@ -39,7 +39,7 @@ async def send(here: Judge, job_id: str, **body: Any) -> int:
 
 
 async def end(here: Judge, job_id: str) -> dict[str, Any]:
-    body: dict[str, Any] = (await here.client.get(f"/jobs/{job_id}", params={"wait": 30})).json()
+    body: dict[str, Any] = (await here.client.get(f"/jobs/{job_id}", params={"wait": 60})).json()
     assert body["status"] == "COMPLETED", body
     return dict(body["result"])
 
@@ -59,7 +59,7 @@ async def until_heard(here: Judge, job_id: str, text: str) -> None:
     heard = ""
     async with (
         serving(here.api.app) as url,
-        httpx.AsyncClient(base_url=url, headers=here.client.headers, timeout=40) as client,
+        httpx.AsyncClient(base_url=url, headers=here.client.headers, timeout=60) as client,
         client.stream("GET", f"/jobs/{job_id}/output") as response,
     ):
         async for line in response.aiter_lines():
@@ -124,7 +124,7 @@ async def test_input_of_another_client_is_refused(here: Judge) -> None:
 
 async def test_flood_of_input_is_bounded(here: Judge) -> None:
     """The program reads nothing: what it may receive is limited as a whole, not by piece."""
-    job_id = await begin(here, "import time; time.sleep(20)")
+    job_id = await begin(here, "import time; time.sleep(30)")
     statuses = [await send(here, job_id, text="x" * (300 << 10)) for _ in range(5)]
     assert statuses == [202, 202, 202, 413, 413]
     kept = [each for each in await here.api.store.fetch_all(live_input.INPUT) if each.key.startswith(f"{job_id}.")]
@@ -149,7 +149,7 @@ async def test_concurrent_senders_lose_nothing() -> None:
 
 async def test_daemon_passes_input_that_comes_before_the_start(connection: DaemonConnection) -> None:
     heard: list[Output] = []
-    limits = Limits(time_seconds=20)
+    limits = Limits(time_seconds=60)
     request = RunRequest(id=0, language="python", source=ECHO.encode(), interactive=True, stream=True, limits=limits)
     run_id, response = connection.begin(request, heard.append)
     connection.send(RunInput(id=run_id, data=b"a\n"))
@@ -164,7 +164,7 @@ async def test_daemon_passes_input_that_comes_before_the_start(connection: Daemo
 
 async def test_large_input_waits_for_the_program(connection: DaemonConnection) -> None:
     source = b"import sys, time\ntime.sleep(0.3)\nprint(len(sys.stdin.buffer.read()))"
-    request = RunRequest(id=0, language="python", source=source, interactive=True, limits=Limits(time_seconds=20))
+    request = RunRequest(id=0, language="python", source=source, interactive=True, limits=Limits(time_seconds=60))
     run_id, response = connection.begin(request)
     for _ in range(20):
         connection.send(RunInput(id=run_id, data=b"x" * 100_000))
@@ -176,7 +176,7 @@ async def test_large_input_waits_for_the_program(connection: DaemonConnection) -
 
 async def test_program_that_closes_its_input_is_not_disturbed(connection: DaemonConnection) -> None:
     source = b"import os, time\nos.close(0)\nprint('closed', flush=True)\ntime.sleep(0.3)\nprint('end')"
-    request = RunRequest(id=0, language="python", source=source, interactive=True, limits=Limits(time_seconds=20))
+    request = RunRequest(id=0, language="python", source=source, interactive=True, limits=Limits(time_seconds=60))
     run_id, response = connection.begin(request)
     for _ in range(10):
         connection.send(RunInput(id=run_id, data=b"x" * 100_000))

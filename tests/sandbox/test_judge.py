@@ -393,7 +393,7 @@ async def test_different_programs_in_one_request(here: Judge) -> None:
         {"language": "python", "source_code": "1 / 0"},
     ]
     await here.needs("bash")
-    response = await here.client.post("/execute/many", params={"wait": 30}, json={"programs": programs})
+    response = await here.client.post("/execute/many", params={"wait": 60}, json={"programs": programs})
     items = response.json()["items"]
     assert response.status_code == 200, response.text
     assert [item["result"]["verdict"] for item in items] == ["ACCEPTED", "OK", "RUNTIME_ERROR"]

@@ -7,11 +7,12 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.story.up import until
-from tests.support import ROOT
+from tests.support import ROOT, eventually
 
 from jobyard.sandbox.daemon.parent_watch import DaemonNotifier, on_stdin_closed
 
@@ -44,17 +45,19 @@ async def test_systemd_notifications(tmp_path: Path, name: str) -> None:
         environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "150000", "HOME": "/"}
         notifier = DaemonNotifier(environment)
         assert environment == {"HOME": "/"}
+        heard: list[str] = []
+
+        def listen() -> int:
+            with suppress(BlockingIOError):
+                while True:
+                    heard.append(manager.recv(4096).decode())
+            return len(heard)
+
         async with notifier.running("tier A"):
-            await asyncio.sleep(0.2)  # several watchdog intervals of 0.05 s
-        heard = []
-        while True:
-            try:
-                heard.append(manager.recv(4096).decode())
-            except BlockingIOError:
-                break
+            await eventually(lambda: listen() > 3)
+        listen()
     assert heard[0] == "READY=1\nSTATUS=tier A"
     assert heard[1:-1] == ["WATCHDOG=1"] * (len(heard) - 2)
-    assert len(heard) > 3
     assert heard[-1] == "STOPPING=1"
 
 

@@ -10,7 +10,7 @@ from tests.sandbox.machine_tiers import best_tier
 from jobyard.sandbox.attacks.connection import DaemonConnection
 from jobyard.sandbox.protocol import Fault, File, Limits, Output, RunFinished, RunRejected, RunRequest, RunVerdict, Tier
 
-SLOW = Limits(time_seconds=20.0, memory_mb=256)
+SLOW = Limits(time_seconds=30.0, memory_mb=256)
 
 
 async def run(connection: DaemonConnection, source: str, language: str = "python", **rest: object) -> RunFinished:
@@ -100,7 +100,7 @@ async def test_stdin_is_passed_completely(connection: DaemonConnection) -> None:
 async def test_streamed_output_is_also_in_the_result(connection: DaemonConnection) -> None:
     heard: list[Output] = []
     request = RunRequest(
-        id=0, language="python", source=b"import sys\nprint('a')\nprint('b', file=sys.stderr)", stream=True
+        id=0, language="python", source=b"import sys\nprint('a')\nprint('b', file=sys.stderr)", stream=True, limits=SLOW
     )
     seen = await connection.run(request, heard.append)
     assert isinstance(seen, RunFinished)
@@ -109,12 +109,12 @@ async def test_streamed_output_is_also_in_the_result(connection: DaemonConnectio
 
 
 async def test_output_before_a_timeout_is_kept(connection: DaemonConnection) -> None:
-    seen = await run(connection, "print('kept')\nwhile True: pass", limits=Limits(time_seconds=0.5))
+    seen = await run(connection, "print('kept')\nwhile True: pass", limits=Limits(time_seconds=3))
     assert (seen.verdict, seen.stdout, seen.exit_code, seen.signal) == (RunVerdict.TIME_LIMIT, b"kept\n", 137, 9)
 
 
 async def test_cpu_limit_is_independent_of_the_time_limit(connection: DaemonConnection) -> None:
-    seen = await run(connection, "while True: pass", limits=Limits(time_seconds=20.0, cpu_seconds=0.2))
+    seen = await run(connection, "while True: pass", limits=Limits(time_seconds=60.0, cpu_seconds=0.2))
     assert seen.verdict is RunVerdict.CPU_LIMIT
     assert seen.cpu_time_ms is not None
     assert 200 <= seen.cpu_time_ms < 400
@@ -131,7 +131,9 @@ async def test_input_and_output_files(connection: DaemonConnection) -> None:
 
 
 async def needs_folder(connection: DaemonConnection) -> None:
-    result = await connection.run(RunRequest(id=0, language="python", source=b"", files=(File(name="a", data=b""),)))
+    result = await connection.run(
+        RunRequest(id=0, language="python", source=b"", files=(File(name="a", data=b""),), limits=SLOW)
+    )
     if isinstance(result, RunRejected) and result.fault is Fault.UNSUPPORTED:
         assert best_tier() is Tier.C
         pytest.skip(result.message)
