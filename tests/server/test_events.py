@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any
@@ -25,6 +24,7 @@ from jobyard.ports.clock import SystemClock
 from jobyard.server.rate_limit import OpenRequestLimit
 from jobyard.server.routes import events, login, tokens
 from jobyard.server.routes.table import ALL_ROUTES
+from jobyard.server.streaming import broadcaster
 from jobyard.stores.memory import MemoryStore
 
 _counter = count()
@@ -133,18 +133,17 @@ async def test_stream_of_all_jobs_includes_jobs_watched_by_others(api: ApiServer
                 assert reader.ids == sorted(set(reader.ids))
 
 
-async def test_progress_arrives_within_a_tenth_of_a_second(api: ApiServer, server: str, yard: Jobyard) -> None:
+async def test_progress_does_not_wait_for_a_slow_poll(
+    api: ApiServer, server: str, yard: Jobyard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcaster, "SLOW_POLL_SECONDS", 3600.0)
     handle = await yard.enqueue("slow")
     async with await client(api, server) as http, listening(http, "/v1/events") as reader:
         await eventually(lambda: reader.first("snapshot"))
-        took: list[float] = []
         for percent in range(1, 8):
-            started = time.monotonic()
             await publish(api, progress(handle.id, percent))
             await eventually(lambda percent=percent: reader.first(  # type: ignore[misc]
                 "job.progress", lambda data: data["progress"]["percent"] == percent))  # fmt: skip
-            took.append(time.monotonic() - started)
-        assert sorted(took)[len(took) // 3] < 0.1, took  # a busy machine may be late now and then
 
 
 async def test_reconnect_starts_with_a_snapshot(api: ApiServer, server: str, yard: Jobyard) -> None:
@@ -288,26 +287,22 @@ async def test_actions_over_http_are_published(store: Watched) -> None:
 
 
 async def test_events_of_another_process(api: ApiServer, server: str, yard: Jobyard) -> None:
-    """Events after the snapshot arrive, and soon, also for the first subscriber."""
+    """Events after the snapshot arrive, also for the first subscriber."""
     story = ["started", "progress", "progress", "progress", "completed"]
-    seconds: list[float] = []
     async with await client(api, server) as http, yard.worker():
         for _ in range(3):  # each time as the first subscriber
             async with listening(http, "/v1/events") as reader:
                 await eventually(lambda reader=reader: reader.first("snapshot"))  # type: ignore[misc]
-                began = time.monotonic()
                 handle = await yard.enqueue("slow")
                 await eventually(lambda reader=reader: reader.first("job.completed"))  # type: ignore[misc]
                 mine = [event for event in reader.events if event.get("subject") == handle.id]
                 assert [event["type"].split(".")[3] for event in mine] == story
-                seconds.append(time.monotonic() - began)
             await eventually(lambda: api.dependencies.broadcaster.is_running is False)
-    assert min(seconds) < 1.5, "the job itself takes 0.4 s; a busy machine may delay some"
 
 
 async def test_head_request_returns_headers_only(api: ApiServer, server: str) -> None:
     async with await client(api, server) as http:
-        response = await http.head("/v1/events", timeout=5)
+        response = await http.head("/v1/events", timeout=60)
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
     await eventually(lambda: len(api.dependencies.broadcaster) == 0)
