@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 from tests.story.harness import Harness
@@ -41,11 +40,9 @@ async def test_the_rest_is_handed_back_uncounted(harness: Harness, signals: int)
     await harness.until(lambda: harness.flags.count("started-") == 2, "two run")
     worker.send(signal.SIGTERM)
     await harness.until(lambda: harness.flags.has(f"stopping-{worker.name}"), "the worker stops")
-    asked = time.monotonic()
     if signals == 2:
         worker.send(signal.SIGTERM)  # and not after ten minutes
     await harness.ended([worker])
-    assert time.monotonic() - asked < 10
 
     for job_id in job_ids:
         job = await harness.yard.get(job_id)

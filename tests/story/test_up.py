@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,11 +66,9 @@ def test_the_rest_is_handed_back(tmp_path: Path, signals: int) -> None:
         until("it runs", lambda: up.runs("a"))
         up.process.send_signal(signal.SIGTERM)
         until("the worker stops", lambda: "to finish" in up.said())
-        asked = time.monotonic()
         if signals == 2:
             up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
-        assert time.monotonic() - asked < 10
         assert "1 job returned to the queue" in up.said()
         assert "Traceback" not in up.said()
     with starting(tmp_path, "server", "--insecure") as again:
@@ -179,7 +176,7 @@ def hear(lines: Iterator[str], kind: str) -> str:
 
 def refuses(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=1).close()
+        socket.create_connection((host, port), timeout=60).close()
     except OSError:
         return True
     return False

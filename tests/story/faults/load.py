@@ -15,6 +15,7 @@ import msgspec
 from tests import fork_server
 from tests.story.harness import Harness, Process
 from tests.story.overlap import most_at_once
+from tests.story.sizes import size
 
 from jobyard.domain.job import State
 from jobyard.domain.lease import MAX_DEATHS
@@ -24,10 +25,10 @@ from jobyard.ports.admin_store import Action
 GROUPS = [f"group-{number}" for number in range(10)]
 MAX_RUNNING, MAX_PER_GROUP = 14, 3
 BATCH = 20
-RESUME_SECONDS = 10.0
+RESUME_SECONDS = size(3600.0, 10.0)  # the soak has the machine for itself
 # A worker that keeps what it cannot send would grow with every job; a healthy one only with its caches.
 GROWTH_BYTES = 48 << 20
-DOCTOR_SECONDS = 30.0
+DOCTOR_SECONDS = size(60.0, 30.0)
 
 
 async def feed(harness: Harness, count: int) -> list[str]:
