@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -117,8 +116,6 @@ async def test_a_process_that_does_not_end_is_killed(
 
 
 async def test_a_command_that_cannot_start_is_an_error() -> None:
-    supervisor = Supervisor(lambda _: ["/no/such/program"], os.environ, 2, shutdown_seconds=1)
-    began = time.monotonic()
+    supervisor = Supervisor(lambda _: ["/no/such/program"], os.environ, 2, shutdown_seconds=600)
     with pytest.raises(FileNotFoundError):
         await supervisor.run()
-    assert time.monotonic() - began < 10

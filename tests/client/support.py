@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.support import ApiServer, serving
+from tests.support import PATIENCE_SECONDS
 
 from jobyard import Context, Jobyard
 from jobyard.client import Client
@@ -25,7 +26,9 @@ class Site:
 
     @asynccontextmanager
     async def client(self, role: str = "admin", *, url: str | None = None, **scope: Any) -> AsyncIterator[Client]:
-        async with Client(url or self.url, await self.token(role, **scope), patience=10) as client:
+        async with Client(
+            url or self.url, await self.token(role, **scope), timeout=PATIENCE_SECONDS, patience=PATIENCE_SECONDS
+        ) as client:
             yield client
 
 

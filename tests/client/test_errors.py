@@ -73,9 +73,9 @@ async def test_unauthorized_and_forbidden(here: Site) -> None:
 async def test_invalid_input(here: Site, client: Client) -> None:
     await client.configure("small", max_waiting=1)
     await client.enqueue("send", queue="small")
-    async with asyncio.timeout(60):  # at once, as in this process: not after the client's patience
-        with pytest.raises(QueueFull):
-            await client.enqueue("send", queue="small")
+    async with Client(here.url, await here.token(), patience=600) as patient, asyncio.timeout(60):
+        with pytest.raises(QueueFull):  # at once, as in this process: not after the client's patience
+            await patient.enqueue("send", queue="small")
     with pytest.raises(PayloadTooLarge):
         await client.enqueue("send", {"x": "y" * (3 << 20)})
     [refused] = await client.enqueue_many([job_request("send", {"x": "y" * (1 << 20)})])

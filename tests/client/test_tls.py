@@ -41,7 +41,10 @@ async def test_the_certificate_is_verified(here: Site, tmp_path: Path, monkeypat
     certificate = Certificate(tmp_path)
     token = await here.token()
     async with tls_before(here.url, certificate) as url:
-        async with Client(url, token) as client, asyncio.timeout(60):  # at once: it would not change by waiting
+        async with (
+            Client(url, token, patience=600) as client,
+            asyncio.timeout(60),
+        ):  # at once: it would not change by waiting
             with pytest.raises(ServerUnavailable, match="certificate verify failed"):
                 await client.me()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate.authority))

@@ -181,9 +181,9 @@ def test_thousands_of_jobs_are_checked_in_seconds() -> None:
     for turn in zip(*groups, strict=True):
         story.exchange(*turn, settled=[story.sent(job_id) for job_id in running])
         running = list(turn)
-    began = time.monotonic()
+    began = time.process_time()
     assert story.codes() == set()
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_a_parked_workflow_is_woken_by_a_delivery() -> None:
