@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from tests import fork_server
+from tests.servers import Server
 from tests.story.harness import Harness, Process
 from tests.story.overlap import most_at_once
 from tests.story.sizes import size
@@ -87,6 +88,14 @@ async def verify(harness: Harness, acknowledged: list[str]) -> None:
     result = await harness.verify()
     assert result.recovery_seconds
     assert max(result.recovery_seconds) <= RESUME_SECONDS
+
+
+async def disconnected(harness: Harness, endpoint: Server) -> None:
+    """Once all processes have ended, no connection is left. The test's own store is closed meanwhile: its pool keeps as
+    many connections as were once needed at the same time, which differs from run to run."""
+    await harness.yard.store.close()
+    await harness.until(lambda: endpoint.connections() == 0, "no connection is left over")
+    await harness.yard.store.open()
 
 
 async def drained(harness: Harness) -> None:

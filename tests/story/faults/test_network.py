@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from tests.servers import Proxy, Server
 from tests.servers.proxy import Mode
-from tests.story.faults.load import Memory, configure, doctor, drained, feed, feed_until, progress, verify
+from tests.story.faults.load import Memory, configure, disconnected, doctor, drained, feed, feed_until, progress, verify
 from tests.story.harness import Harness
 from tests.story.sizes import LEASE_SECONDS, SOAK, size
 
@@ -50,7 +50,6 @@ def trouble(proxy: Proxy, fault: str) -> Iterator[None]:
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_the_connection_is(harness: Harness, endpoint: Server, proxy: Proxy, fault: str) -> None:
     await configure(harness)
-    before = endpoint.connections()
     workers = await harness.workers(WORKERS)
     memory = Memory(workers)
     stop_feeding = asyncio.Event()
@@ -74,7 +73,7 @@ async def test_the_connection_is(harness: Harness, endpoint: Server, proxy: Prox
     await harness.stop(workers)
     proxy.cut()  # those that were abandoned are not the store's to close
 
-    await harness.until(lambda: endpoint.connections() <= before + 2, "no connection is left over")
+    await disconnected(harness, endpoint)
     await verify(harness, acknowledged)
 
 
