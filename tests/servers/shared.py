@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable
 
-from tests.servers.pgbouncer import PgBouncer
+from tests.servers.pgbouncer import VANISHED_SECONDS, PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import Server
 from tests.servers.redis import RedisServer
@@ -34,8 +34,17 @@ def postgres_url() -> str:
 
 @functools.cache
 def pgbouncer_url() -> str:
+    """For clients that no test freezes: on a busy machine one may be silent for seconds in the middle of a transaction,
+    and a verb must not fail for it."""
     given = os.environ.get(PGBOUNCER_VARIABLE)
     return given or _start(lambda: PgBouncer(postgres_url()))
+
+
+@functools.cache
+def impatient_pgbouncer_url() -> str:
+    """For stories, which freeze processes."""
+    given = os.environ.get(PGBOUNCER_VARIABLE)
+    return given or _start(lambda: PgBouncer(postgres_url(), idle_transaction_seconds=VANISHED_SECONDS))
 
 
 @functools.cache

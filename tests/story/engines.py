@@ -29,7 +29,7 @@ def start_servers(engines: Iterable[str]) -> None:
 
     It blocks for seconds on a busy machine: done within one story, it would cut off the connections of those beside it.
     """
-    urls = {"redis": shared.redis_url, "postgres": shared.postgres_url, "pgbouncer": shared.pgbouncer_url}
+    urls = {"redis": shared.redis_url, "postgres": shared.postgres_url, "pgbouncer": shared.impatient_pgbouncer_url}
     for engine in engines:
         with suppress(Absent, KeyError):
             urls[engine]()
@@ -51,7 +51,7 @@ def empty_store(engine: str, folder: Path, *, may_be_used: bool = False) -> Iter
         case "postgres":
             yield with_options(wanted(shared.postgres_url), f"schema={name}")
         case "pgbouncer":
-            yield with_options(wanted(shared.pgbouncer_url), f"schema={name}", "pooled=true")
+            yield with_options(wanted(shared.impatient_pgbouncer_url), f"schema={name}", "pooled=true")
         case _:
             raise ValueError(engine)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.servers import Absent, PgBouncer, PostgresServer, Proxy, RedisServer, Server
 from tests.servers.fixtures import absent
+from tests.servers.pgbouncer import VANISHED_SECONDS
 from tests.story.engines import with_options
 from tests.story.sizes import SOAK, size
 
@@ -33,7 +34,7 @@ def endpoint(engine: str, server: Server) -> Iterator[Server]:
         yield server
         return
     try:
-        made = PgBouncer(server.url)
+        made = PgBouncer(server.url, idle_transaction_seconds=VANISHED_SECONDS)
     except Absent as error:
         absent(error)
     with made:
