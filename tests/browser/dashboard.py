@@ -141,6 +141,10 @@ def declare(yard: Jobyard, release: asyncio.Event) -> None:
     async def oversleep(ctx: Context) -> None:
         await release.wait()
 
+    @yard.job(queue="mail", max_attempts=1)
+    async def wait(ctx: Context) -> None:
+        await release.wait()
+
     @yard.job(queue="exports", max_attempts=2, timeout=3600)
     async def export(ctx: Context, shop: str = "", api_token: str = "") -> None:
         await ctx.log(f"exporting {shop}")

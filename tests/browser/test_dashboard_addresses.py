@@ -52,7 +52,7 @@ async def test_unknown_job_asks_for_no_stream(shown: DashboardPage) -> None:
     asked: list[str] = []
     shown.page.on("request", lambda request: asked.append(request.url) if "/v1/events" in request.url else None)
     await shown.page.goto(f"{shown.url}/#/jobs/nope")
-    await expect(shown.page.locator("h1")).to_have_text("Jobs / Job not found")
+    await expect(shown.page.locator("h1")).to_have_text("Job not found")
     await expect(shown.page).to_have_title("Job not found · jobyard")
     await expect(shown.page.locator("main")).to_contain_text("There is no job nope.")
     await expect(shown.page.locator("main")).to_contain_text("may be misspelt")

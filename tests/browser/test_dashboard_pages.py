@@ -225,11 +225,22 @@ async def test_workers_show_how_many_slots_are_taken_by_jobs_out_of_scope(browse
         row = page.locator("tbody tr")
         await expect(row).to_contain_text("5 of 8")
         await expect(row.get_by_role("img", name="5 of 8")).to_be_visible()
-        await expect(row).to_contain_text("busy with 5 jobs that you cannot see")
+        await expect(row).to_contain_text("busy with jobs that you cannot see")
+        await expect(row.locator("small").filter(has_text="5 you cannot see")).to_be_visible()
         await expect(page.locator("main")).to_contain_text("5 of 8 slots in use")
         assert "export" not in await page.locator("main").inner_text()
         # It also serves other queues, so the server would refuse both.
         await expect(page.get_by_role("button", name=re.compile("Quiet|Stop"))).to_have_count(0)
+    async with world.page(browser, "operator", {"queues": ("exports",)}) as shown:
+        mail = (await world.yard.enqueue("wait", {})).id
+        await world.wait_for("wait", State.RUNNING)
+        await shown.go("workers", "Workers")
+        line = shown.page.locator("tbody tr small").filter(has_text="cannot see")
+        await expect(line).to_have_text("1 you cannot see")
+        await expect(line).to_have_attribute("title", "1 slot busy with jobs that you cannot see")
+        await expect(shown.page.locator("tbody tr")).to_contain_text("and 2 more")
+        assert await line.evaluate("(line) => line.scrollWidth <= line.clientWidth"), "it is cut off"
+        await world.yard.cancel(mail)
     async with world.page(browser, "viewer", {"groups": ("acme",)}) as shown:
         await shown.go("workers", "Workers")
         await expect(shown.page.locator("tbody tr")).to_contain_text("export")

@@ -41,6 +41,11 @@ export function waitedOrRan(job) {
 	return age(due) < 0 ? "not due" : span(age(due));
 }
 
+/** @param {Job} job */
+export function jobState(job) {
+	return stateMark(job.state, job.state === "PENDING" && job.waiting_for ? "Parked" : stateName(job.state));
+}
+
 /**
  * @param {URLSearchParams} params a column that a filter pins is left out
  * @returns {import("./widgets.js").Column<Job>[]}
@@ -49,7 +54,7 @@ export function jobColumns(params) {
 	const isPinned = (/** @type {string} */ key) => params.getAll(key).length === 1;
 	/** @type {(import("./widgets.js").Column<Job> | null)[]} */
 	const columns = [
-		{title: "State", phone: "under", cell: (job) => stateMark(job.state, job.state === "PENDING" && job.waiting_for ? "Parked" : stateName(job.state))},
+		{title: "State", phone: "under", cell: jobState},
 		isPinned("kind") ? null : {title: "Kind", phone: "title", cell: (job) => h("a", {class: "name clipped", title: job.kind, href: link("jobs", job.id)}, job.kind)},
 		{title: "Id", phone: isPinned("kind") ? "title" : undefined, cell: (job) => h("a", {class: "mono soft", title: job.id, href: link("jobs", job.id)}, tail(job.id))},
 		isPinned("queue") ? null : {title: "Queue", cell: (job) => h("a", {class: "clipped", title: job.queue, href: link("queues", job.queue)}, job.queue)},

@@ -40,11 +40,11 @@ const THINGS = {
 export function notFoundPage(entry, name) {
 	const [title, noun, reason] = THINGS[entry.id] ?? [entry.name, "page", ""];
 	const heading = `${title} not found`;
-	const search = entry.id === "jobs" ? [" ", h("a", {class: "link", href: link("jobs", null, {text: name})}, "Search for it in payloads")] : null;
+	const search = entry.id === "jobs" ? h("a", {class: "link", href: link("jobs", null, {text: name})}, "Search for it in payloads") : null;
 	return {
-		title: () => [[entry.name, link(entry.id)], [heading]],
+		title: () => [[heading]],
 		load: async () => {},
-		view: () => h("section", {class: "card", key: "not-found", role: "alert"}, empty(`There is no ${noun} ${name}.`, h("p", null, `The address may be misspelt or cut off. ${reason} Or your token may not see it.`), h("p", null, h("a", {class: "link", href: link(entry.id)}, `Go to ${entry.name}`), search))),
+		view: () => h("section", {class: "card", key: "not-found", role: "alert"}, empty(`There is no ${noun} ${name}.`, h("p", null, `The address may be misspelt or cut off. ${reason} Or your token may not see it.`), h("p", {class: "row wrap"}, h("a", {class: "link", href: link(entry.id)}, `Go to ${entry.name}`), search))),
 	};
 }
 

@@ -42,7 +42,7 @@ export function open() {
 								{title: "Worker", phone: "title", cell: (worker) => [h("span", {class: "name"}, worker.id), h("small", {class: worker.is_lost ? "amber" : undefined}, worker.is_lost ? "Lost: its jobs were given to others" : worker.quiet ? "Quiet: takes no more jobs" : "Takes jobs")]},
 								{title: "Host", class: "spare", cell: (worker) => [h("span", null, worker.host), h("small", null, `process ${worker.pid}`)]},
 								{title: "Queues", class: "fold", cell: (worker) => (worker.queues.length ? worker.queues.map((queue, i) => [i ? ", " : "", h("a", {href: link("queues", queue)}, queue)]) : h("span", {class: "faint"}, "all"))},
-								{title: "Slots", class: "number", phone: "side", cell: (worker) => [worker.running === null ? count(worker.concurrency) : `${count(worker.running)} of ${count(worker.concurrency)}`, handedOff(worker)]},
+								{title: "Slots", class: "number", phone: "side", cell: (worker) => [worker.running === null ? count(worker.concurrency) : `${count(worker.running)} of ${count(worker.concurrency)}`, handedOff(worker), unseen(worker)]},
 								{title: "", name: "Share of the slots", class: "spare", cell: (worker) => limitBar(worker.running, worker.concurrency)},
 								{title: "Runs now", class: "clip", phone: "below", cell: runs},
 								{title: "CPU", class: "number", cell: (worker) => (typeof worker.cpu_percent === "number" ? `${Math.round(worker.cpu_percent)} %` : "–")},
@@ -62,10 +62,16 @@ export function open() {
 function runs(worker) {
 	const jobs = worker.jobs ?? [];
 	const hidden = worker.jobs_out_of_scope ?? 0;
-	const total = Math.max(jobs.length, (worker.running ?? 0) - hidden);
-	const unseen = hidden ? h("span", {class: "faint"}, `${jobs.length ? ", and " : "busy with "}${counted(hidden, "job")} that you cannot see`) : null;
-	if (!jobs.length) return unseen ?? h("span", {class: "faint"}, worker.running ? counted(worker.running, "job") : worker.running === null ? "nothing that you can see" : "nothing");
-	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), total > SHOWN_JOBS ? h("span", {class: "faint"}, ` and ${count(total - Math.min(SHOWN_JOBS, jobs.length))} more`) : "", unseen];
+	if (!jobs.length) return h("span", {class: "faint"}, hidden ? "busy with jobs that you cannot see" : worker.running ? counted(worker.running, "job") : worker.running === null ? "nothing that you can see" : "nothing");
+	const more = Math.max(jobs.length, (worker.running ?? 0) - hidden) - Math.min(SHOWN_JOBS, jobs.length);
+	return [jobs.slice(0, SHOWN_JOBS).map((job, i) => [i ? ", " : "", h("a", {key: job.id, href: link("jobs", job.id), title: job.id}, `${job.kind} ${tail(job.id)}`)]), more > 0 ? h("small", null, `and ${count(more)} more`) : null];
+}
+
+/** Slots that are taken by jobs out of the scope of the token.
+ * @param {Worker} worker */
+function unseen(worker) {
+	const number = worker.jobs_out_of_scope ?? 0;
+	return number ? h("small", {title: `${counted(number, "slot")} busy with jobs that you cannot see`}, `${count(number)} you cannot see`) : null;
 }
 
 /** Jobs that run elsewhere, such as in a pod, and take no slot of the worker.

@@ -6,10 +6,10 @@ import {ask} from "../dialogs.js";
 import {h} from "../dom.js";
 import {icon} from "../icons.js";
 import {parse} from "../json.js";
-import {waitedOrRan} from "../job_table.js";
+import {jobState, waitedOrRan} from "../job_table.js";
 import {capped, count, counted} from "../numbers.js";
 import {go, link} from "../router.js";
-import {bar, command, empty, moment, stateMark, table, tail} from "../widgets.js";
+import {bar, command, empty, moment, table, tail} from "../widgets.js";
 import {workflowGraph} from "../workflow_graph.js";
 
 /** @typedef {import("../types.d.ts").Job} Job */
@@ -29,7 +29,7 @@ const MAX_KINDS = 12;
 const MAX_COUNTED = 24;
 const COUNT_MS = 3000;
 /** @type {[string, JobState[], string][]} */
-const COLUMNS = [["Waiting", ["PENDING"], "unit-waiting"], ["Running", ["RUNNING"], ""], ["Failed", ["FAILED", "TIMEOUT"], ""], ["Cancelled", ["CANCELLED"], ""]];
+const COLUMNS = [["Waiting", ["PENDING"], ""], ["Running", ["RUNNING"], "unit-running"], ["Failed", ["FAILED", "TIMEOUT"], ""], ["Cancelled", ["CANCELLED"], ""]];
 
 /** @returns {import("../types.d.ts").Page} */
 export function open() {
@@ -78,7 +78,7 @@ export function open() {
 						columns: [
 							{title: "Workflow", phone: "title", cell: (entry) => h("a", {class: "name clipped", title: `All runs of ${entry.name}`, href: link("jobs", null, entry.filter)}, entry.name)},
 							{title: "Declared as", class: "clip", phone: "under", cell: (entry) => h("span", {class: "faint", title: entry.what}, entry.what)},
-							...COLUMNS.map(([title, states, unit]) => ({title, class: `number ${unit}`.trim(), phone: title === "Waiting" ? "side" : undefined, cell: (/** @type {Entry} */ entry) => number(entry, states)})),
+							...COLUMNS.map(([title, states, unit]) => ({title, class: `number ${unit}`.trim(), phone: title === "Running" ? "side" : undefined, cell: (/** @type {Entry} */ entry) => number(entry, states)})),
 							{title: "", name: "Actions", class: "number", phone: "under-side", cell: (entry) => (entry.file && may("submit") ? h("button", {class: "small", type: "button", onclick: () => entry.file && start(entry.file)}, icon("play"), "Run…") : null)},
 						],
 					})
@@ -115,7 +115,7 @@ export function open() {
 					? table({
 							label: "Runs of workflows", rows: runs, key: (job) => job.id,
 							columns: [
-								{title: "State", phone: "under", cell: (job) => stateMark(job.state)},
+								{title: "State", phone: "under", cell: jobState},
 								{title: "Workflow", phone: "title", cell: (job) => h("a", {class: "name", href: runLink(job)}, nameOf(job))},
 								{title: "Id", cell: (job) => h("a", {class: "mono soft", href: runLink(job)}, tail(job.id))},
 								{title: "Platform", cell: (job) => h("a", {href: link("queues", job.queue)}, job.group ?? job.queue)},
