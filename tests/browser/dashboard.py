@@ -91,11 +91,14 @@ class DashboardPage:
 class World:
     """A store with jobs in all states, its server, and a worker that runs until the world ends."""
 
-    def __init__(self, yard: Jobyard, api: ApiServer, url: str, release: asyncio.Event) -> None:
+    def __init__(
+        self, yard: Jobyard, api: ApiServer, url: str, release: asyncio.Event, parts: asyncio.Semaphore | None = None
+    ) -> None:
         self.yard = yard
         self.api = api
         self.url = url
         self.release = release  # set: the slow jobs end
+        self.parts = parts or asyncio.Semaphore(0)  # each release lets a job `narrate` go on by one part
 
     async def ids(self, kind: str, *states: State) -> Sequence[str]:
         found = await self.yard.store.find(Filter(kind=kind, states=states or None), 50)
@@ -124,7 +127,7 @@ class World:
             await context.close()
 
 
-def declare(yard: Jobyard, release: asyncio.Event) -> None:
+def declare(yard: Jobyard, release: asyncio.Event, parts: asyncio.Semaphore | None = None) -> None:
     yard.queue("exports", max_running=6, max_per_group=2)
     yard.queue("idle")
 
@@ -140,6 +143,15 @@ def declare(yard: Jobyard, release: asyncio.Event) -> None:
     @yard.job(queue="mail", max_attempts=1, timeout=0.1)
     async def oversleep(ctx: Context) -> None:
         await release.wait()
+
+    @yard.job(queue="mail", max_attempts=1)
+    async def narrate(ctx: Context) -> None:
+        assert parts is not None
+        for number in range(1, 4):
+            await parts.acquire()
+            await ctx.log(f"part {number} is done")
+            await ctx.progress(25 * number, f"{number} of 4 parts")
+        await parts.acquire()
 
     @yard.job(queue="mail", max_attempts=1)
     async def wait(ctx: Context) -> None:
@@ -165,13 +177,13 @@ def declare(yard: Jobyard, release: asyncio.Event) -> None:
 @asynccontextmanager
 async def dashboard_world(*, works: bool = True) -> AsyncIterator[World]:
     """A server with two groups of running exports, waiting ones, completed and failed mails, and a worker."""
-    release = asyncio.Event()
+    release, parts = asyncio.Event(), asyncio.Semaphore(0)
     yard = Jobyard("memory://", name="shop")
-    declare(yard, release)
+    declare(yard, release, parts)
     async with yard:
         api = ApiServer(yard.store, ALL_ROUTES, job_factory=job_factory(yard, has_app=True))
         async with yard.scheduler(), serving(api.app) as url:
-            world = World(yard, api, url, release)
+            world = World(yard, api, url, release, parts)
             try:
                 if works:
                     async with yard.worker(concurrency=8, queues=["mail", "exports"], shutdown_timeout=0.1, lease=15):

@@ -290,6 +290,8 @@ async def test_worker_is_quieted_and_stopped(browser: Browser, world: World) -> 
         await shown.page.get_by_role("button", name="Stop…").click()
         await expect(shown.page.get_by_role("dialog")).to_contain_text("finishes")
         await shown.confirm("Stop the worker")
+        await shown.wait_for_message(" stops.")
+        await expect(shown.page.locator(".empty")).to_contain_text("No worker is running")
 
 
 async def test_viewer_sees_no_buttons_and_a_submitter_only_its_pages(browser: Browser, world: World) -> None:

@@ -7,6 +7,9 @@ import re
 import pytest
 from playwright.async_api import Browser, expect
 from tests.browser.dashboard import DashboardPage, World
+from tests.server.support import serving
+
+from jobyard.server.middleware import SecurityMiddleware
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,6 +83,20 @@ async def test_pages_of_jobs_out_of_scope_name_what_they_need(browser: Browser, 
         for address, queue in (("code", "code"), ("runners", "runners")):
             await shown.page.goto(f"{shown.url}/#/{address}")
             await expect(shown.page.locator("main")).to_contain_text(f"in the queue {queue};")
+
+
+async def test_dashboard_works_under_the_path_prefix_of_a_proxy(browser: Browser, world: World) -> None:
+    app = SecurityMiddleware(world.api.app, None, "/yard")
+    async with serving(app) as url:
+        context = await browser.new_context()
+        shown = DashboardPage(await context.new_page(), f"{url}/yard")
+        await shown.log_in(await world.api.token("operator"))
+        for address, heading in (("", "Overview"), ("queues/exports", "exports"), ("code", "Code")):
+            await shown.go(address, heading)
+            await expect(shown.page.locator(".live-button.live")).to_be_visible()
+        assert (shown.errors, shown.foreign_requests) == ([], [])  # nothing is asked beyond the prefix
+        await context.close()
+        world.api.dependencies.broadcaster.end_all()
 
 
 async def test_viewer_can_select_nothing(browser: Browser, world: World) -> None:

@@ -63,16 +63,40 @@ async def test_job_page_follows_the_job_to_its_end(shown: DashboardPage, world: 
     assert await heading.get_attribute("data-mark") == "same"
 
 
+async def test_progress_and_log_of_a_job_move_while_it_runs(shown: DashboardPage, world: World) -> None:
+    page = shown.page
+    job_id = (await world.yard.enqueue("narrate", {})).id
+    await shown.go(f"jobs/{job_id}", "narrate")
+    lines = page.locator(".log li")
+    for number in range(1, 4):
+        world.parts.release()
+        await expect(lines).to_have_count(number)
+        await expect(lines.last).to_contain_text(f"part {number} is done")
+        await expect(page.get_by_role("img", name=f"Progress: {25 * number} %")).to_be_visible()
+        await expect(page.locator(".now")).to_contain_text(f"{number} of 4 parts")
+        if number == 1:
+            await lines.first.evaluate(MARK)
+    assert await lines.first.get_attribute("data-mark") == "same"
+    world.parts.release()
+    await expect(page.locator(".state.large")).to_have_text("Completed")
+
+
 async def test_live_updates_can_be_paused(shown: DashboardPage, world: World) -> None:
     page = shown.page
     await shown.go("queues/idle", "idle")
-    before = await page.locator(".numbers .value").first.inner_text()
+    waiting = page.locator(".numbers .value").first
+    before = await waiting.inner_text()
     await page.keyboard.press("p")
     await expect(page.locator(".live-button")).to_have_text("Paused")
+    other = await page.context.new_page()
+    await other.goto(f"{shown.url}/#/queues/idle")
+    await expect(other.locator(".numbers .value").first).to_have_text(before)
     await submit(world, "idle")
-    assert await page.locator(".numbers .value").first.inner_text() == before
+    await expect(other.locator(".numbers .value").first).not_to_have_text(before)  # a page that is live
+    await other.close()
+    assert await waiting.inner_text() == before
     await page.keyboard.press("p")
-    await expect(page.locator(".numbers .value").first).not_to_have_text(before)
+    await expect(waiting).not_to_have_text(before)
 
 
 async def test_one_stream_per_tab(browser: Browser, world: World) -> None:

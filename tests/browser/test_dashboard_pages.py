@@ -16,6 +16,7 @@ from jobyard.domain.job import State
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MAX_FIRST_PAGE_BYTES = 200_000
 MAX_NODES = 1_500
+NO_TURN = "\N{EN DASH}"
 
 
 async def test_overview_shows_numbers_charts_queues_and_what_needs_attention(
@@ -26,6 +27,7 @@ async def test_overview_shows_numbers_charts_queues_and_what_needs_attention(
     await shown.go("", "Overview")
     strip = page.locator(".numbers")
     await expect(strip).to_contain_text("Running5 of 8 slots")
+    await expect(strip).to_contain_text(re.compile(r"Oldest waiting job\d"))
     await expect(page.get_by_role("img", name=re.compile("Jobs finished per minute"))).to_be_visible()
     await expect(page.get_by_role("img", name=re.compile("Time from due to started"))).to_be_visible()
     await expect(shown.row("exports")).to_contain_text("5 of 6")
@@ -96,6 +98,23 @@ async def test_queues_and_one_queue_with_its_line_of_groups(shown: DashboardPage
     await expect(page.locator(".line-group")).to_have_count(2)  # acme and globex have waiting jobs
     assert await page.locator(".line svg").get_attribute("aria-hidden") == "true"
     await expect(page.locator(".facts")).to_contain_text("Running per group2")
+
+
+async def test_the_line_shows_whose_turn_it_is(shown: DashboardPage, world: World) -> None:
+    page = shown.page
+    for group in ("north", "north", "south", "east"):
+        await world.yard.enqueue("send_mail", {}, queue="turns", group=group)
+    await world.yard.set_limit("turns", "south", 0)
+    await shown.go("queues/turns", "turns")
+    for group, turn, words in (
+        ("north", "1", "Next free slot"),
+        ("south", NO_TURN, "Blocked: limit is 0"),
+        ("east", "2", "After 1 other"),
+    ):
+        await expect(shown.row(group).locator("td").first).to_have_text(turn)
+        await expect(shown.row(group)).to_contain_text(words)
+    await expect(page.locator(".line-group .group-name")).to_have_text(["north", "south", "east"])
+    await expect(page.locator(".line-group.next")).to_contain_text("north")
 
 
 async def test_jobs_are_filtered_by_chips_tabs_and_the_address(shown: DashboardPage) -> None:

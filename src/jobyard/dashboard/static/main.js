@@ -201,7 +201,7 @@ function reloadSoon() {
 	if (reloadTimer || live.isPaused) return;
 	reloadTimer = setTimeout(() => {
 		reloadTimer = 0;
-		void reload();
+		if (!live.isPaused) void reload();
 	}, Math.max(0, RELOAD_MS - (performance.now() - lastLoad)));
 }
 
