@@ -5,6 +5,7 @@ import {carryOut, perform, reload, toast} from "./app.js";
 import {ask} from "./dialogs.js";
 import {h} from "./dom.js";
 import {parse, stringify} from "./json.js";
+import {hasSecrets, payloadField} from "./json_view.js";
 import {count, counted} from "./numbers.js";
 import {go, link} from "./router.js";
 import {now} from "./times.js";
@@ -98,6 +99,15 @@ export async function newJob(from, given = {}) {
 	const change = (/** @type {keyof typeof fields} */ key) => (/** @type {InputEvent} */ event) => { fields[key] = /** @type {HTMLInputElement} */ (event.target).value; };
 	const field = (/** @type {keyof typeof fields} */ key, /** @type {string} */ label, /** @type {Record<string, any>} */ more = {}) => h("label", null, label, h("input", {value: fields[key], oninput: change(key), ...more}));
 	const payload = () => { try { return parse(fields.payload || "{}"); } catch { return undefined; } };
+	let isShown = !hasSecrets(from?.payload);
+	const show = (/** @type {Event} */ event) => {
+		isShown = true;
+		event.target?.dispatchEvent(new Event("input", {bubbles: true})); // the dialog draws itself again
+	};
+	const problem = () => {
+		if (!/^(-?\d+)?$/.test(fields.priority.trim())) return "The priority is not a whole number.";
+		return Number(fields.delay) >= 0 && Number.isFinite(Number(fields.delay)) ? "" : "The delay is not a number of seconds.";
+	};
 	/** @type {{id: string} | null} */
 	let made = null;
 	const isDone = await ask({
@@ -108,10 +118,11 @@ export async function newJob(from, given = {}) {
 			from ? null : field("kind", "Kind", {required: true, list: "kinds"}),
 			h("div", {class: "two"}, field("queue", "Queue", {placeholder: "as the kind declares"}), field("group", "Group", {placeholder: "none"})),
 			h("div", {class: "two"}, field("priority", "Priority", {inputmode: "numeric", placeholder: "0"}), field("delay", "Delay in seconds", {inputmode: "decimal", placeholder: "0"})),
-			h("label", null, "Payload", h("textarea", {rows: 8, spellcheck: "false", value: fields.payload, oninput: change("payload"), "aria-invalid": String(payload() === undefined)})),
+			payloadField({rows: 8, isShown, show, value: fields.payload, oninput: change("payload"), isInvalid: payload() === undefined}),
 			payload() === undefined ? h("p", {class: "field-error"}, "The payload is not a JSON object.") : null,
+			problem() ? h("p", {class: "field-error", role: "alert"}, problem()) : null,
 		],
-		isReady: () => fields.kind.trim() !== "" && payload() !== undefined,
+		isReady: () => fields.kind.trim() !== "" && payload() !== undefined && !problem(),
 		submit: async () => {
 			/** @type {Record<string, unknown>} */
 			const body = {kind: fields.kind.trim(), payload: payload()};

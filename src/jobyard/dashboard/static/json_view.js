@@ -43,6 +43,15 @@ export function revealButton(value, isRevealed, onclick) {
 	return may("reveal") && hasSecrets(value) ? h("button", {class: "small quiet", type: "button", "aria-pressed": String(isRevealed), onclick}, isRevealed ? "Hide secrets" : "Show secrets") : null;
 }
 
+/**
+ * A field for a payload. One with secrets is first hidden, and is kept as it is if it is never shown.
+ * @param {{rows: number, isShown: boolean, show: (event: any) => void, value: string, oninput: (event: any) => void, isInvalid?: boolean}} options
+ */
+export function payloadField({rows, isShown, show, value, oninput, isInvalid = false}) {
+	if (isShown) return h("label", {key: "payload"}, "Payload", h("textarea", {rows, spellcheck: "false", value, oninput, "aria-invalid": String(isInvalid)}));
+	return h("div", {key: "hidden-payload", class: "row wrap"}, h("span", {class: "faint"}, "The payload has hidden values and stays as it is."), h("button", {class: "small", type: "button", onclick: show}, "Show and change it"));
+}
+
 /** The value with hidden parts, for copying. @param {unknown} value @returns {unknown} */
 export function withoutSecrets(value) {
 	if (Array.isArray(value)) return value.map(withoutSecrets);

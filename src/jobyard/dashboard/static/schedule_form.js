@@ -4,6 +4,7 @@ import {get, path, post, query, request} from "./api.js";
 import {message, reload, toast, update} from "./app.js";
 import {h} from "./dom.js";
 import {parse, stringify} from "./json.js";
+import {hasSecrets, payloadField} from "./json_view.js";
 import {inZone, until} from "./times.js";
 
 /** @typedef {import("./types.d.ts").Schedule} Schedule */
@@ -28,6 +29,7 @@ export class ScheduleForm {
 		this.preview = null;
 		this.problem = "";
 		this.failure = "";
+		this.isPayloadShown = false;
 		this.timer = 0;
 		this.asked = 0;
 		/** @type {Kind[]} */
@@ -82,7 +84,8 @@ export class ScheduleForm {
 			/** @type {Record<string, unknown>} */
 			const body = {...rest, payload: parse(payload || "{}")};
 			if (queue.trim()) body.queue = queue.trim();
-			if (group.trim()) body.group = group.trim();
+			// Null removes the group that the schedule had.
+			if (group.trim() || this.schedule) body.group = group.trim() || null;
 			if (this.schedule) await request("PATCH", path`v1/schedules/${this.schedule.name}`, body);
 			else await post("v1/schedules", {...body, name: name.trim()});
 			toast(this.schedule ? `${this.schedule.name} is changed.` : `${name.trim()} is created.`);
@@ -110,8 +113,8 @@ export class ScheduleForm {
 				h("p", {role: "status"}, this.problem ? h("span", {class: "field-error"}, this.problem) : h("strong", null, this.preview?.in_words ?? " ")),
 				h("div", {class: "two"}, h("label", null, "Time zone", h("input", {value: fields.timezone, oninput: on("timezone"), list: "zones"})), h("label", null, "Kind", this.kinds.length ? h("select", {value: fields.kind, onchange: on("kind")}, this.kinds.map((each) => h("option", {value: each.name}, each.name))) : h("input", {required: true, value: fields.kind, oninput: on("kind")}))),
 				h("div", {class: "two"}, h("label", null, "If it still runs", choice("overlap", OVERLAP)), h("label", null, "If missed", choice("missed", MISSED))),
-				h("div", {class: "two"}, h("label", null, "Queue", h("input", {value: fields.queue, placeholder: "as the kind declares", oninput: on("queue")})), h("label", null, "Group", h("input", {value: fields.group, placeholder: "none", oninput: on("group")}))),
-				h("label", null, "Payload", h("textarea", {rows: 3, spellcheck: "false", value: fields.payload, oninput: on("payload")})),
+				h("div", {class: "two"}, h("label", null, "Queue", h("input", {value: fields.queue, required: this.schedule !== null, placeholder: this.schedule ? "" : "as the kind declares", oninput: on("queue")})), h("label", null, "Group", h("input", {value: fields.group, placeholder: "none", oninput: on("group")}))),
+				payloadField({rows: 3, isShown: this.isPayloadShown || !hasSecrets(this.schedule?.payload), show: () => { this.isPayloadShown = true; update(); }, value: fields.payload, oninput: on("payload")}),
 				this.preview && !this.problem ? h("div", null, h("small", null, `The next ten, ${fields.timezone}`), h("ol", {class: "next-runs"}, this.preview.items.map((time) => { const wall = inZone(time, fields.timezone); return h("li", {key: time}, h("span", null, `${wall.day} `, h("strong", null, wall.time)), h("span", {class: "faint"}, until(time))); }))) : null,
 				this.failure ? h("p", {class: "field-error", role: "alert"}, this.failure) : null,
 				h("div", {class: "row"}, h("button", {class: "primary", type: "submit", disabled: this.problem !== ""}, this.schedule ? "Save" : "Create"), h("button", {class: "quiet", type: "button", onclick: this.onClose}, "Cancel")),

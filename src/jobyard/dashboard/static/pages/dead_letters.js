@@ -1,7 +1,7 @@
 // Dead letters: jobs that used up their attempts, grouped by kind and error.
 
 import {get, query} from "../api.js";
-import {may, update} from "../app.js";
+import {may, reload, update} from "../app.js";
 import {h} from "../dom.js";
 import {icon} from "../icons.js";
 import {bulk} from "../job_actions.js";
@@ -23,28 +23,36 @@ export function open(location) {
 	/** @type {DeadGroup[]} */
 	let groups = [];
 	let examined = 0;
+	// Read again as a whole, so that what was asked for stays.
+	let pages = 1;
 	/** @type {string | null} */
 	let nextToken = null;
 	let find = location.params.get("find") ?? "";
 
 	async function load() {
-		const found = await get(`v1/dead-letters/groups${query({queue})}`);
-		groups = found.items;
-		examined = found.examined;
-		nextToken = found.next_page_token ?? null;
+		/** @type {DeadGroup[]} */
+		const found = [];
+		let number = 0;
+		/** @type {string | null} */
+		let token = null;
+		for (let page = 0; page < pages && (page === 0 || token); page++) {
+			const read = await get(`v1/dead-letters/groups${query({queue, page_token: token})}`);
+			for (const group of read.items) merge(found, group);
+			number += read.examined;
+			token = read.next_page_token ?? null;
+		}
+		groups = found.sort((a, b) => b.count - a.count);
+		examined = number;
+		nextToken = token;
 	}
 
 	async function loadOlder() {
-		const found = await get(`v1/dead-letters/groups${query({queue, page_token: nextToken})}`);
-		for (const group of /** @type {DeadGroup[]} */ (found.items)) merge(group);
-		groups = [...groups].sort((a, b) => b.count - a.count);
-		examined += found.examined;
-		nextToken = found.next_page_token ?? null;
-		update();
+		pages += 1;
+		await reload();
 	}
 
-	/** @param {DeadGroup} group */
-	function merge(group) {
+	/** @param {DeadGroup[]} groups @param {DeadGroup} group */
+	function merge(groups, group) {
 		const same = groups.find((each) => each.kind === group.kind && each.error === group.error);
 		if (!same) groups.push(group);
 		else {

@@ -52,9 +52,12 @@ export function open(location) {
 		});
 	}
 
-	/** @param {Schedule} schedule */
-	function toggle(schedule) {
-		return perform(() => post(path`v1/schedules/${schedule.name}/${schedule.enabled ? "pause" : "resume"}`), schedule.enabled ? `${schedule.name} is paused.` : `${schedule.name} fires again.`);
+	/** @param {Schedule} schedule @param {Event} event */
+	async function toggle(schedule, event) {
+		const field = /** @type {HTMLInputElement} */ (event.target);
+		const done = await perform(() => post(path`v1/schedules/${schedule.name}/${schedule.enabled ? "pause" : "resume"}`), schedule.enabled ? `${schedule.name} is paused.` : `${schedule.name} fires again.`);
+		// Not done: the switch shows what is.
+		if (done === undefined) field.checked = schedule.enabled;
 	}
 
 	/** @param {Schedule} schedule */
@@ -91,7 +94,7 @@ export function open(location) {
 							rows: shown,
 							key: (each) => each.name,
 							columns: [
-								{title: "On", cell: (each) => (may("operate") ? h("input", {class: "switch", type: "checkbox", role: "switch", "aria-label": `${each.name} fires`, checked: each.enabled, onchange: () => toggle(each)}) : h("span", {class: "faint"}, each.enabled ? "on" : "off"))},
+								{title: "On", cell: (each) => (may("operate") ? h("input", {class: "switch", type: "checkbox", role: "switch", "aria-label": `${each.name} fires`, checked: each.enabled, onchange: (/** @type {Event} */ event) => toggle(each, event)}) : h("span", {class: "faint"}, each.enabled ? "on" : "off"))},
 								{title: "Name", phone: "title", cell: (each) => [h("a", {class: "name clipped", title: each.name, href: link("jobs", null, {kind: each.kind})}, each.name), h("small", {title: each.origin === "managed" ? undefined : "Change it where it is declared."}, each.origin)]},
 								{title: "When", class: "fold", phone: "below", cell: (each) => [h("span", null, each.in_words), h("small", {class: "mono"}, `${each.expression} · ${each.timezone}`)]},
 								{title: "Next", class: "number", phone: "side", cell: next},

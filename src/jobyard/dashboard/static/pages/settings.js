@@ -23,11 +23,13 @@ const DAY = 86400;
  * @returns {import("../types.d.ts").Page}
  */
 export function open(location) {
-	let tab = /** @type {keyof typeof TABS} */ (location.params.get("tab") ?? "tokens");
+	let tab = tabOf(location.params);
 	/** @type {Token[]} */
 	let tokens = [];
 	/** @type {AuditEntry[]} */
 	let audit = [];
+	// Read again as a whole, so that what was asked for stays.
+	let auditPages = 1;
 	/** @type {string | null} */
 	let nextToken = null;
 	/** @type {ConfigurationEntry[]} */
@@ -39,9 +41,17 @@ export function open(location) {
 		missing = "";
 		if (tab === "tokens") tokens = (await get("v1/tokens")).items;
 		else if (tab === "audit") {
-			const found = await get("v1/audit?newest=true&page_size=50");
-			audit = found.items;
-			nextToken = found.next_page_token ?? null;
+			/** @type {AuditEntry[]} */
+			const found = [];
+			/** @type {string | null} */
+			let token = null;
+			for (let page = 0; page < auditPages && (page === 0 || token); page++) {
+				const read = await get(`v1/audit${query({newest: true, page_size: 50, page_token: token})}`);
+				found.push(...read.items);
+				token = read.next_page_token ?? null;
+			}
+			audit = found;
+			nextToken = token;
 		} else {
 			try {
 				const found = (await get("v1/configuration")).items;
@@ -53,10 +63,8 @@ export function open(location) {
 	}
 
 	async function older() {
-		const found = await get(`v1/audit${query({newest: true, page_size: 50, page_token: nextToken})}`);
-		audit = [...audit, ...found.items];
-		nextToken = found.next_page_token ?? null;
-		update();
+		auditPages += 1;
+		await reload();
 	}
 
 	const searchField = (/** @type {string} */ label) => h("input", {class: "end", type: "search", placeholder: label, "aria-label": label, "data-search": "", value: find, oninput: (/** @type {InputEvent} */ event) => { find = /** @type {HTMLInputElement} */ (event.target).value; update(); }});
@@ -134,8 +142,9 @@ export function open(location) {
 		load,
 		onEvent: () => false,
 		onParams(params) {
-			tab = /** @type {keyof typeof TABS} */ (params.get("tab") ?? "tokens");
+			tab = tabOf(params);
 			find = "";
+			auditPages = 1;
 			void reload();
 			return true;
 		},
@@ -144,6 +153,12 @@ export function open(location) {
 			tab === "tokens" ? tokenCard() : tab === "audit" ? auditCard() : configurationCard(),
 		],
 	};
+}
+
+/** @param {URLSearchParams} params @returns {keyof typeof TABS} */
+function tabOf(params) {
+	const tab = params.get("tab") ?? "";
+	return tab in TABS ? /** @type {keyof typeof TABS} */ (tab) : "tokens";
 }
 
 /** @param {{name: string, token: string}} made */
@@ -155,6 +170,8 @@ async function create() {
 	const fields = {name: "", role: "operator", queues: "", groups: "", kinds: "", days: ""};
 	const on = (/** @type {keyof typeof fields} */ key) => (/** @type {Event} */ event) => { fields[key] = /** @type {HTMLInputElement} */ (event.target).value; };
 	const names = (/** @type {string} */ text) => text.split(",").map((each) => each.trim()).filter(Boolean);
+	// A token that should expire must not live for ever because of a misspelt number.
+	const hasDays = () => fields.days.trim() === "" || (Number(fields.days) > 0 && Number.isFinite(Number(fields.days)));
 	/** @type {{name: string, token: string} | null} */
 	let made = null;
 	const isDone = await ask({
@@ -164,8 +181,9 @@ async function create() {
 			h("label", null, "Role", h("select", {value: fields.role, onchange: on("role")}, Object.entries(ROLES).map(([role, text]) => h("option", {value: role}, `${role}: ${text}`)))),
 			h("div", {class: "two"}, h("label", null, "Only these queues", h("input", {placeholder: "all", value: fields.queues, oninput: on("queues")})), h("label", null, "Only these groups", h("input", {placeholder: "all", value: fields.groups, oninput: on("groups")}))),
 			h("div", {class: "two"}, h("label", null, "Only these kinds", h("input", {placeholder: "all", value: fields.kinds, oninput: on("kinds")})), h("label", null, "Expires after days", h("input", {placeholder: "never", inputmode: "decimal", value: fields.days, oninput: on("days")}))),
+			hasDays() ? null : h("p", {class: "field-error", role: "alert"}, "Days are a number above 0, or empty for a token that does not expire."),
 		],
-		isReady: () => fields.name.trim() !== "",
+		isReady: () => fields.name.trim() !== "" && hasDays(),
 		submit: async () => {
 			made = await post("v1/tokens", {name: fields.name.trim(), role: fields.role, queues: names(fields.queues), groups: names(fields.groups), kinds: names(fields.kinds), ...(Number(fields.days) ? {expire_seconds: Number(fields.days) * DAY} : {})});
 		},
