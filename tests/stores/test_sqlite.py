@@ -234,6 +234,28 @@ def test_a_slow_machine_promotes_fewer_due_jobs_at_once(tmp_path: Path, monkeypa
         connection.rollback()
 
 
+def test_a_long_wait_for_the_lock_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "jobs.db"
+    with (
+        closing(connect(path, "NORMAL", writer=True)) as holder,
+        closing(connect(path, "NORMAL", writer=True)) as other,
+    ):
+        begin(holder)
+        with pytest.raises(sqlite3.OperationalError):
+            begin(other, 0.02)
+        assert caplog.messages == []
+        monkeypatch.setattr("jobyard.stores.sqlite.database_file.LOCK_WARNING_SECONDS", 0.0)
+        with pytest.raises(sqlite3.OperationalError):
+            begin(other, 0.02)
+        [message] = caplog.messages
+        assert message.startswith(f"{path}: another process holds the lock.")
+        holder.rollback()
+        begin(other)
+        assert caplog.messages == [message]
+
+
 async def test_closing_wakes_waiters(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "jobs.db")
     await store.open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import random
 import sqlite3
 import time
@@ -10,8 +12,12 @@ from pathlib import Path
 from jobyard.errors import StoreError, StoreReadOnly, StoreUnavailable
 from jobyard.stores.sqlite.errors import translated_errors
 
+log = logging.getLogger("jobyard.store")
+
 # A writer that cannot begin for this long raises; normal waits take a few milliseconds.
 LOCK_TIMEOUT_SECONDS = 60.0
+# A wait of this length is logged, once: until the timeout nothing else would say why the program stands still.
+LOCK_WARNING_SECONDS = 5.0
 OLDEST_SQLITE = (3, 35, 0)
 
 
@@ -53,7 +59,7 @@ def connect(path: Path, synchronous: str, *, writer: bool) -> sqlite3.Connection
 
 def begin(connection: sqlite3.Connection, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
     """Take the write lock, waiting for other processes in short random pauses."""
-    pause, deadline = 0.0003, 0.0
+    pause, deadline, warn_at = 0.0003, 0.0, math.inf
     if connection.in_transaction:
         connection.rollback()  # a rollback that failed earlier must not prevent all later writes
     while True:
@@ -62,9 +68,19 @@ def begin(connection: sqlite3.Connection, timeout_seconds: float = LOCK_TIMEOUT_
         except sqlite3.OperationalError as error:
             if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
-            deadline = deadline or time.monotonic() + timeout_seconds
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if not deadline:
+                deadline, warn_at = now + timeout_seconds, now + LOCK_WARNING_SECONDS
+            if now > deadline:
                 raise
+            if now >= warn_at:
+                warn_at = math.inf
+                log.warning(
+                    "%s: another process holds the lock. Waiting for it for %g s already, and up to %g s.",
+                    file_of(connection),
+                    LOCK_WARNING_SECONDS,
+                    timeout_seconds,
+                )
             # Longer pauses let busy processes starve this one; equal ones make waiting processes collide.
             time.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 1.5, 0.004)
@@ -73,12 +89,18 @@ def begin(connection: sqlite3.Connection, timeout_seconds: float = LOCK_TIMEOUT_
 
 
 def is_same_file(connection: sqlite3.Connection, path: Path) -> bool:
+    file = file_of(connection)
+    return bool(file) and Path(file).samefile(path)
+
+
+def file_of(connection: sqlite3.Connection) -> str:
+    """The path of the database file; empty if it has none."""
     cursor = connection.cursor()
     cursor.row_factory = None
     for _, name, file in cursor.execute("PRAGMA database_list"):
         if name == "main":
-            return bool(file) and Path(file).samefile(path)
-    return False
+            return str(file or "")
+    return ""
 
 
 class OpenFiles:
