@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cli.support import Shop, shop
+from tests.servers.certificate import Certificate
 
 from jobyard import Jobyard
 from jobyard.cli.commands.bench import QUEUE
@@ -42,6 +43,18 @@ def test_check_warns_about_no_handlers_and_unknown_settings(shop: Shop) -> None:
     assert result.exit_code == 0
     assert "warn kind: the app declares no handler" in result.stdout
     assert "Did you mean JOBYARD_LEASE_SECONDS?" in result.stdout
+
+
+def test_check_finds_what_a_server_would_not_start_with(shop: Shop, tmp_path: Path) -> None:
+    Path("jobyard.yaml").write_text("server: {tls_cert: absent.pem}\nalerts: {urls: [nonsense]}\n")
+    found = findings(shop, "check", 1)
+    assert [found[what][0]["level"] for what in ("certificate", "alerts")] == ["fail", "fail"]
+    certificate = Certificate(tmp_path)
+    Path("jobyard.yaml").write_text(
+        f"server: {{tls_cert: {certificate.chain}, tls_key: {certificate.key}}}\nalerts: {{urls: ['json://127.0.0.1']}}\n"
+    )
+    found = findings(shop, "check", 0)
+    assert [found[what][0]["level"] for what in ("certificate", "alerts")] == ["ok", "ok"]
 
 
 def test_doctor_on_a_healthy_store(shop: Shop) -> None:

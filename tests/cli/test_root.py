@@ -136,6 +136,12 @@ def test_a_configuration_file_that_does_not_exist(shop: Shop) -> None:
     assert (result.exit_code, error_code(result), "Check --config" in result.stderr) == (1, "configuration", True)
 
 
+def test_a_folder_in_place_of_the_configuration_file_is_an_error(shop: Shop) -> None:
+    Path("jobyard.yaml").mkdir()
+    result = shop.run("queues")
+    assert (result.exit_code, error_code(result), "it is a folder" in result.stderr) == (1, "configuration", True)
+
+
 def test_the_apps_own_store_is_used_unless_one_is_given(shop: Shop) -> None:
     job_id = shop.run("enqueue", "send", "to=a").stdout.strip()
     other_id = shop.run("--store", "sqlite:///other.db", "enqueue", "send", "to=a").stdout.strip()

@@ -87,6 +87,8 @@ def _file(name: str | None) -> File | None:
             raise ConfigurationError(f"Configuration file {name} not found. Check {CONFIG.flag} or {CONFIG.variable}.")
         return File(name)
     usual = File(USUAL_FILE)
+    if usual.is_dir():  # Docker creates one for a bind mount whose source does not exist
+        raise ConfigurationError(f"Cannot read {USUAL_FILE}: it is a folder. Remove it, or mount a file that exists.")
     return usual if usual.is_file() else None
 
 

@@ -14,6 +14,7 @@ from jobyard.app.jobyard import Jobyard
 from jobyard.cli.findings.audit import audit_findings
 from jobyard.cli.findings.report import report
 from jobyard.cli.findings.schedules import declared_findings
+from jobyard.cli.findings.server import alert_findings, certificate_findings
 from jobyard.cli.findings.workflows import workflow_findings
 from jobyard.cli.session import Session, async_command
 from jobyard.config.settings import unknown_variables
@@ -27,8 +28,8 @@ from jobyard.ports.store import Finding, Level
 async def check(session: Session) -> None:
     """Check configuration, app and store before a deployment.
 
-    Reads the configuration, imports the app, lists its kinds, workflow files, queues and schedules, opens its store and
-    audits the counts. Without an app (a server that accepts any kind) the rest is checked. Exit code 1 if one fails.
+    Reads the configuration, the certificate of the server and the addresses for alerts, imports the app, lists its
+    kinds, workflow files, queues and schedules, opens its store and audits the counts. Without an app (a server that accepts any kind) the rest is checked. Exit code 1 if one fails.
 
     \b
     Example:
@@ -40,6 +41,8 @@ async def check(session: Session) -> None:
     findings = [Finding(Level.OK, "configuration", f"{session.found.file or 'no file'}; all values are valid")]
     findings += [Finding(Level.WARN, "settings", warning) for warning in unknown_variables(os.environ)]
     findings += _language_findings(session.configuration.sandbox.languages)
+    findings += certificate_findings(session.configuration.server)
+    findings += alert_findings(session.configuration.alerts.urls)
     if session.app_name is None:
         findings.append(Finding(Level.WARN, "app", "no application given", "pass --app or set JOBYARD_APP"))
     stores = [finding async for finding in _queue_stores(session)]
