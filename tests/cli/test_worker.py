@@ -142,3 +142,5 @@ def test_a_health_port_in_use_is_an_error(shop: Shop) -> None:
         result = shop.run("worker", "--health-port", str(taken.getsockname()[1]))
     assert result.exit_code == 1
     assert (error_code(result), "--health-port" in result.stderr) == ("configuration", True)
+    assert "it is in use. Stop the other process" in result.stderr
+    assert "attempting to bind" not in result.stderr

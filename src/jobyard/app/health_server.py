@@ -9,6 +9,7 @@ from jobyard.app.jobyard import Jobyard
 from jobyard.app.worker_metrics import WorkerMetrics
 from jobyard.errors import ConfigurationError
 from jobyard.operations.health import Health
+from jobyard.server.bind_errors import bind_problem
 from jobyard.server.health_app import serving_health
 from jobyard.server.prometheus import MetricsExporter
 from jobyard.worker.worker import Worker
@@ -39,8 +40,8 @@ class WorkerHealth:
             try:
                 await stack.enter_async_context(serving_health(health, scrape, self._host, self._port))
             except OSError as error:
+                problem = bind_problem(error, self._port, "--health-port")
                 raise ConfigurationError(
-                    f"Cannot serve health on {self._host}, port {self._port}: {error.strerror}. "
-                    "Choose another port with --health-port."
+                    f"Cannot serve health on {self._host}, port {self._port}: {problem}"
                 ) from error
             yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import resource
@@ -21,6 +20,7 @@ from jobyard.operations.job_factory import JobFactory
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
 from jobyard.ports.store import Store
 from jobyard.server.app import create_app
+from jobyard.server.bind_errors import bind_problem
 from jobyard.server.bootstrap import LOOPBACK_NAMES, Access
 from jobyard.server.dependencies import Dependencies
 from jobyard.server.http_protocol import ConnectionLimits, UvicornServer, uvicorn_options
@@ -39,12 +39,8 @@ def listen(host: str, port: int) -> socket.socket:
     except socket.gaierror as error:
         raise ConfigurationError(f"Cannot listen on {host}: {error.strerror}.") from error
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigurationError(
-                f"Cannot listen on {host}, port {port}: it is in use. Stop the other process, or choose another port "
-                "with --port (0 picks a free one)."
-            ) from error
-        raise ConfigurationError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
+        problem = bind_problem(error, port, "--port (0 picks a free one)")
+        raise ConfigurationError(f"Cannot listen on {host}, port {port}: {problem}") from error
     # Inherited by accepted connections: Nagle's algorithm would delay the second piece of a response.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -29,7 +29,8 @@ async def check(session: Session) -> None:
     """Check configuration, app and store before a deployment.
 
     Reads the configuration, the certificate of the server and the addresses for alerts, imports the app, lists its
-    kinds, workflow files, queues and schedules, opens its store and audits the counts. Without an app (a server that accepts any kind) the rest is checked. Exit code 1 if one fails.
+    kinds, workflow files, queues and schedules, opens its store and audits the counts. Without an app (a server that
+    accepts any kind) the rest is checked. Exit code 1 if one fails.
 
     \b
     Example:
