@@ -35,7 +35,7 @@ User.objects.create_superuser("admin", "", "admin")
 client.login(username="admin", password="admin")
 for address in ("/admin/shop/order/", f"/admin/shop/order/{taken['order']}/change/"):
     page = client.get(address).content.decode()
-    assert re.search(rf'<a href="[^"]+{taken["job"]}">COMPLETED</a>', page), page
+    assert re.search(rf'<a href="[^"]+/#/jobs/{taken["job"]}">COMPLETED</a>', page), page
 print("seen")
 """
 

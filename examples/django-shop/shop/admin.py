@@ -22,4 +22,4 @@ class OrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             state = str(wait(yard.get(order.job_id)).state)
         except JobNotFound:
             state = "removed"
-        return format_html('<a href="{}/v1/jobs/{}">{}</a>', settings.JOBYARD_SERVER, order.job_id, state)
+        return format_html('<a href="{}/#/jobs/{}">{}</a>', settings.JOBYARD_SERVER, order.job_id, state)
