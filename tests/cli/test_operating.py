@@ -156,7 +156,8 @@ def test_the_audit_log_is_shown_newest_first_and_filtered(shop: Shop) -> None:
         return [entry["action"] for entry in shop.json("audit-log", *words)["entries"]]
 
     everything = actions()
-    assert everything == ["jobs.cancel", "group.limit", "queue.pause"]
+    assert everything == ["job.cancel", "group.limit", "queue.pause"]
+    assert actions("--target", job_id) == ["job.cancel"]
     assert actions("--limit", "1") == everything[:1]
     assert actions("--action", "queue.") == ["queue.pause"]
     assert actions("--target", "mail") == ["group.limit", "queue.pause"]

@@ -31,6 +31,19 @@ async def test_open_server_records_no_submitter() -> None:
         assert (await client.get(f"/v1/jobs/{await submit_job(client)}")).json()["submitted_by"] is None
 
 
+async def test_entries_of_one_job_include_its_bulk_actions() -> None:
+    async with api_server() as api, api.client("admin") as client:
+        first, second = [await submit_job(client) for _ in range(2)]
+        await client.post("/v1/jobs/actions", json={"action": "prioritise", "ids": [first], "priority": 7})
+        await client.post("/v1/jobs/actions", json={"action": "cancel", "ids": [first, second]})
+        found = [(await client.get(f"/v1/audit?target={job_id}")).json()["items"] for job_id in (first, second)]
+        assert [[entry["action"] for entry in entries] for entries in found] == [
+            ["job.prioritise", "jobs.cancel"],
+            ["jobs.cancel"],
+        ]
+        assert found[0][0]["details"] == {"priority": 7}
+
+
 async def test_bulk_action_audits_the_first_ids() -> None:
     async with api_server() as api, api.client("operator") as client:
         ids = [await submit_job(client) for _ in range(AUDITED_IDS + 3)]

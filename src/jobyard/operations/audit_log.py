@@ -110,6 +110,11 @@ class Audit:
         ]
 
 
+def is_about(entry: AuditEntry, target: str) -> bool:
+    """Whether it is a change to this, to a group of this queue, or to several jobs of which this is one."""
+    return entry.target == target or entry.target.startswith(f"{target}/") or target in entry.details.get("ids", ())
+
+
 def position_after(position: Position, entries: Sequence[AuditEntry]) -> Position:
     """The position behind these entries, which were read from `position` in either direction."""
     numbers = dict(zip(AuditLog, position, strict=True)) | {entry.log: entry.number for entry in entries}

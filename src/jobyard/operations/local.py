@@ -148,11 +148,11 @@ class LocalOperations:
 
     async def change_one(self, action: Action, job_id: str, *, reason: str = "", priority: int = 0) -> None:
         await self.commands.change_one(action, job_id, reason=reason, priority=priority)
-        await self.record(f"job.{action}", job_id, reason=reason, priority=priority or None)
+        await self.record_bulk(action, 1, reason, ids=[job_id], priority=priority)
 
     async def change(self, action: Action, job_ids: Sequence[str], *, reason: str = "", priority: int = 0) -> Changed:
         changed = await self.commands.change(action, job_ids, reason=reason, priority=priority)
-        await self.record_bulk(action, len(changed.changed), reason, ids=job_ids)
+        await self.record_bulk(action, len(changed.changed), reason, ids=job_ids, priority=priority)
         return changed
 
     async def change_matching(
@@ -165,7 +165,7 @@ class LocalOperations:
                 yield batch
         finally:
             chosen = {name: value for name, value in msgspec.to_builtins(where).items() if value is not None}
-            await self.record_bulk(action, changed, reason, where=chosen)
+            await self.record_bulk(action, changed, reason, where=chosen, priority=priority)
 
     async def record_bulk(
         self,
@@ -175,10 +175,18 @@ class LocalOperations:
         *,
         where: Mapping[str, Any] | None = None,
         ids: Sequence[str] | None = None,
+        priority: int | None = None,
     ) -> None:
-        """Record a change to the jobs of a filter or to these ids, with the number of jobs that it changed."""
+        """Record a change to the jobs of a filter or to these ids, with the number of jobs that it changed.
+
+        A change of one job by its id is recorded as such, by whatever command or request it was made.
+        """
+        given: dict[str, Any] = {"reason": reason, "priority": priority if action is Action.PRIORITISE else None}
+        if ids is not None and len(ids) == changed == 1:
+            await self.record(f"job.{action}", ids[0], **given)
+            return
         listed: dict[str, Any] = {} if ids is None else {"ids": list(ids[:AUDITED_IDS]), "ids_given": len(ids)}
-        await self.record(f"jobs.{action}", changed=changed, reason=reason, filter=where or None, **listed)
+        await self.record(f"jobs.{action}", changed=changed, filter=where or None, **given, **listed)
 
     # Queues, groups and workers
 

@@ -184,7 +184,9 @@ class BulkOperations:
         self._changed_many()
         where = msgspec.to_builtins(record.filter)
         operations = self._operations.as_principal(record.principal)
-        await operations.record_bulk(record.action, record.changed, record.reason, where=where, ids=record.ids)
+        await operations.record_bulk(
+            record.action, record.changed, record.reason, where=where, ids=record.ids, priority=record.priority
+        )
 
     async def _keep_counts(self, record: OperationRecord) -> None:
         """A cancelled operation shows what it had changed by then."""

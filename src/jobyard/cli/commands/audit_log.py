@@ -13,6 +13,7 @@ from jobyard.cli.session import Session, absolute_option, async_command
 from jobyard.cli.times import time_value
 from jobyard.domain.access import AuditEntry
 from jobyard.domain.instant import Instant
+from jobyard.operations.audit_log import is_about
 
 
 @click.command("audit-log")
@@ -47,7 +48,7 @@ async def audit_log(
     def matches(entry: AuditEntry) -> bool:
         return (
             (action is None or entry.action.startswith(action))
-            and (target is None or target in (entry.target, *entry.target.split("/")))
+            and (target is None or is_about(entry, target) or target in entry.target.split("/"))
             and (by is None or by in (entry.name, entry.principal))
             and (since is None or entry.at >= since)
             and (until is None or entry.at < until)

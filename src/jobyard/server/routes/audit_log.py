@@ -10,7 +10,7 @@ from starlette.responses import Response
 from jobyard.api.schemas.access import AuditPage, audit_view
 from jobyard.api.schemas.jobs import Name, RequestSchema
 from jobyard.domain.access import AuditEntry, Permission
-from jobyard.operations.audit_log import START, Position, position_after
+from jobyard.operations.audit_log import START, Position, is_about, position_after
 from jobyard.server.pagination import (
     PageSize,
     PageToken,
@@ -73,9 +73,8 @@ async def newest_entries(context: RequestContext) -> Response:
 
 
 def matching(context: RequestContext, entries: Iterable[AuditEntry]) -> list[AuditEntry]:
-    """Of a queue, also the changes to its groups."""
     target = context.query.target
-    return [each for each in entries if target is None or each.target == target or each.target.startswith(f"{target}/")]
+    return [each for each in entries if target is None or is_about(each, target)]
 
 
 def decoded_position(given: str | None) -> Position:

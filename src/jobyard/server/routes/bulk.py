@@ -49,7 +49,9 @@ async def change_matching(
     if done.changed:
         context.dependencies.changed_many()
     where = msgspec.to_builtins(request.filter)
-    await context.operations.record_bulk(request.action, done.changed, request.reason, where=where, ids=request.ids)
+    await context.operations.record_bulk(
+        request.action, done.changed, request.reason, where=where, ids=request.ids, priority=request.priority
+    )
     return done
 
 
