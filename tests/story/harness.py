@@ -110,12 +110,13 @@ class Harness:
         lease_seconds: float = LEASE_SECONDS,
         shutdown_timeout: float = 30.0,
         queues: Iterable[str] = (),
+        polls: bool = True,
     ) -> Process:
         """`jobyard worker`, forked from a process that has loaded Python."""
         arguments = ["--app", "tests.story.worker:yard", "worker"]
         arguments += [f"--concurrency={concurrency}", f"--lease-seconds={lease_seconds}"]
         arguments += [f"--shutdown-timeout={shutdown_timeout}", *(f"--queue={queue}" for queue in queues)]
-        return self._start("worker", "jobyard", arguments)
+        return self._start("worker", "jobyard", arguments, polls=polls)
 
     async def start_pool(self, role: str, count: int, clocks: tuple[float, ...] = (), **settings: Any) -> Process:
         """The parent of `count` schedulers or workers; one that is killed is replaced."""

@@ -30,6 +30,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     clocks: tuple[float, ...] = ()  # by how many seconds the clocks of its processes are wrong
     concurrency: int = 8  # of the workers of a pool
     lease_seconds: float = 15.0
+    polls: bool = True  # false: a worker that must be woken for each job
     obeys_kill_orders: bool = False  # a worker dies where a job's payload says: see `KillingStore`
 
 

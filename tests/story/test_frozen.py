@@ -28,7 +28,8 @@ async def test_reports_of_a_frozen_worker_are_rejected_after_its_lease(harness: 
         late[word] = await harness.enqueue("late", {"word": word}, queue=word)
         await harness.until(lambda word=word: harness.flags.has(f"first-{word}"), f"{word} runs")
         await _freeze(harness, frozen[word])
-    [other] = await harness.workers(1, queues=WORDS)
+    # A long lease, which a busy machine does not let run out.
+    [other] = await harness.workers(1, queues=WORDS, lease_seconds=60.0)
     await harness.until(lambda: harness.flags.count("second-") == len(WORDS), "all three run elsewhere")
 
     # The second attempts hold the jobs while the first ones speak.

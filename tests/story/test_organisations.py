@@ -23,7 +23,7 @@ async def test_ten_each_then_their_own_limits(harness: Harness) -> None:
     for group, count in REQUESTS.items():
         await harness.enqueue_all([("gate", {}, {"queue": QUEUE, "group": group})] * count)
     # More slots than any limit allows, so the limits alone hold jobs back.
-    workers = await harness.workers(2, concurrency=100)
+    workers = await harness.workers(2, concurrency=100, lease_seconds=60.0)
 
     await _settles_at(harness, A=10, B=10, C=10)
     info = await harness.queue(QUEUE)

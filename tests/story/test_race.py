@@ -30,7 +30,7 @@ async def test_many_processes_take_each_job_once(harness: Harness) -> None:
     jobs = await harness.all_jobs()
     assert {job.id for job in jobs} == set(job_ids)
     assert {(job.state, job.attempt, job.deaths) for job in jobs} == {(State.COMPLETED, 1, 0)}
-    assert len(who_ran(jobs)) > RACERS // 2, "few processes did everything: that was no race"
+    assert len(who_ran(jobs)) > size(1, RACERS // 2), "few processes did everything: that was no race"
     result = await harness.verify()
     assert result.history.claims == PRIZES
     assert result.history.refused == 0

@@ -9,9 +9,14 @@ from tests.story.flags import Flags
 from tests.story.process import begin
 
 from jobyard import Jobyard
+from jobyard.stores._shared import polling_claim
+from jobyard.stores.postgres import notifier
+from jobyard.worker import claimer
 from jobyard.worker.worker import Worker
 
 settings, yard = begin()
+if not settings.polls:
+    claimer.CLAIM_AGAIN_SECONDS = polling_claim.POLL_SECONDS = notifier.LISTENER_POLL_SECONDS = 3600.0
 
 
 def name_and_mark(declared: Jobyard) -> None:

@@ -81,7 +81,7 @@ async def test_each_round_trip_takes_longer(harness: Harness, proxy: Proxy) -> N
     """A far server is slower, and nothing else."""
     await configure(harness)
     proxy.latency_seconds = 0.05
-    workers = await harness.workers(2)
+    workers = await harness.workers(2, lease_seconds=60.0)
     job_ids = await feed(harness, 100)
     ended = await harness.done(*job_ids)
     await harness.stop(workers)
