@@ -67,7 +67,7 @@ async def test_it_fires_on_time_and_takes_changes_over(events: Events) -> None:
         await asyncio.sleep(1.2)  # time itself is what has to pass here
         decided = events.of(TickDecided)
         assert max(event.at for event in decided) <= paused_at
-        assert min(event.late_seconds for event in decided) < 0.5, "a busy machine may delay some"
+        assert {event.verdict for event in decided} == {Verdict.FIRED}
         instants = [event.at for event in decided]
         assert instants == list(range(instants[0], instants[-1] + 1, 1000))
     assert (len(events.of(SchedulerStarted)), len(events.of(SchedulerStopped))) == (1, 1)

@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
 
 
 @on_every_store
-async def test_an_idle_worker_in_another_process_starts_a_new_job_without_polling(harness: Harness) -> None:
+async def test_an_idle_worker_in_another_process_starts_a_new_job_at_once(harness: Harness) -> None:
     await harness.configure()
-    workers = await harness.workers(1, polls=False)
+    workers = await harness.workers(1, polls=False)  # so it must be woken
     for _ in range(11):
         await harness.done(await harness.enqueue("span", {"seconds": 0}))
     await harness.stop(workers)
