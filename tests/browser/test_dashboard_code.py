@@ -14,17 +14,11 @@ from tests.sandbox.real_programs import program_worker
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
-STREAMED = """
+PROGRAM = """
 import sys, time
 print("hello", sys.stdin.readline().strip(), flush=True)
-time.sleep(1.5)
+time.sleep(0.1)
 print("done")
-"""
-# A slow machine may not look between the two lines: the page itself notes what the output was.
-NOTE_OUTPUT = """
-window.notedOutput = [];
-new MutationObserver(() => window.notedOutput.push(document.querySelector("pre.output")?.textContent ?? ""))
-  .observe(document, {subtree: true, childList: true, characterData: true});
 """
 
 
@@ -48,20 +42,27 @@ async def run(shown: DashboardPage, source: str, given: str = "", language: str 
     await page.get_by_role("button", name=re.compile("^Run")).click()
 
 
+async def limit_time(shown: DashboardPage, seconds: int) -> None:
+    page = shown.page
+    await page.get_by_role("button", name="Change limits").click()
+    await page.get_by_label("time s").fill(str(seconds))
+    await page.get_by_role("button", name="Done").click()
+
+
 async def test_program_streams_its_output_and_shows_verdict_resources_and_history(
     browser: Browser, world: World
 ) -> None:
     async with world.page(browser, "submitter") as shown:
         page = shown.page
-        await page.evaluate(NOTE_OUTPUT)
-        await run(shown, STREAMED, "Ada\n")
+        await shown.go("code", "Code")
+        await limit_time(shown, 30)  # a busy machine takes longer than the default allows
+        await run(shown, PROGRAM, "Ada\n")
         output = page.get_by_label("Output of the program")
         await expect(output).to_have_text("hello Ada\ndone\n")
-        assert "hello Ada\n" in await page.evaluate("window.notedOutput")  # before the program ended
         await expect(page.locator(".state.large")).to_have_text("OK")
         await expect(page.locator("main")).to_contain_text("exit code 0, nothing on stderr")
         facts = page.locator(".facts")
-        await expect(facts).to_contain_text(re.compile(r"Wall time1\.\d+ sof"))
+        await expect(facts).to_contain_text(re.compile(r"Wall time[\d.]+ m?sof 30 s"))
         await expect(facts).to_contain_text(re.compile(r"Peak memory[\d.]+ MBof 128 MB"))
         await expect(facts).to_contain_text(re.compile(r"Sandboxtier [ABC]"))
         await expect(shown.row("OK")).to_have_count(1)
@@ -104,14 +105,15 @@ async def test_editor_can_be_left_with_the_keyboard(shown: DashboardPage) -> Non
 async def test_program_is_stopped_and_held_to_its_limits(browser: Browser, world: World) -> None:
     async with world.page(browser, "operator") as shown:
         page = shown.page
+        await shown.go("code", "Code")
+        await limit_time(shown, 30)
         await run(shown, "import time\nprint('begun', flush=True)\ntime.sleep(60)")
+        # While it runs: its output is streamed.
         await expect(page.get_by_label("Output of the program")).to_contain_text("begun")
-        await page.get_by_role("button", name="Change limits").click()
         await page.get_by_role("button", name="Stop").click()
         await shown.wait_for_message("asked to stop")
         await expect(page.get_by_role("button", name=re.compile("^Run"))).to_be_visible()
-        await page.get_by_label("time s").fill("1")
-        await page.get_by_role("button", name="Done").click()
+        await limit_time(shown, 1)
         await run(shown, "while True: pass")
         await expect(shown.row("TIME_LIMIT").locator(".state.timeout")).to_have_count(1)
         await expect(page.locator(".state.large")).to_have_text("TIME_LIMIT")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.browser.dashboard import NOTE_MESSAGES, PATIENCE_MS, DashboardPage
-from tests.support import ROOT
+from tests.support import ROOT, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -125,5 +125,4 @@ async def test_every_page_opens_while_the_server_is_away(browser: Browser, tmp_p
         shown.page.on("requestfinished", lambda request: fetched.add(request.url.rsplit("/", 1)[-1]))
         await shown.page.goto(f"{server.url}/")
         pages = {path.name for path in (ROOT / "src/jobyard/dashboard/static/pages").glob("*.js")}
-        while not pages <= fetched:
-            await shown.page.wait_for_event("requestfinished")
+        await eventually(lambda: pages <= fetched)

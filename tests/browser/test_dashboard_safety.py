@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, TimeoutError, expect
 from tests.browser.dashboard import DashboardPage, World
 from tests.support import ROOT, eventually
 
@@ -155,8 +156,9 @@ async def test_pages_fit_a_phone_in_dark_mode(browser: Browser, world: World) ->
             await shown.go(address, heading)
             for width in (360, 400, 721, 900, 1024):
                 await shown.page.set_viewport_size({"width": width, "height": 800})
-                # Pictures are drawn again a frame after the window has changed.
-                await shown.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+                # Pictures are drawn again some frames after the window has changed.
+                with contextlib.suppress(TimeoutError):
+                    await shown.page.wait_for_function(f"() => ({SPILLED})().length === 0")
                 assert await shown.page.evaluate(SPILLED) == [], (address, width)
         await shown.page.set_viewport_size({"width": 400, "height": 800})
         ground = await shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
