@@ -161,7 +161,7 @@ async def test_worker_readiness_shows_the_reason(tmp_path: Path) -> None:
         enable_sandbox(yard, SandboxSection(enabled=True, socket=fake.path))
         health = WorkerHealth(yard, WorkerMetrics(yard), "127.0.0.1", port)
         worker = yard.worker()
-        async with health.serving(worker, lambda: False), worker, httpx.AsyncClient() as client:
+        async with health.serving(worker, lambda: False), worker, httpx.AsyncClient(timeout=60) as client:
             await eventually(lambda: made(yard).client.state)
             answer = await client.get(f"http://127.0.0.1:{port}/readyz")
             assert (answer.status_code, "no namespaces here" in answer.json()["reason"]) == (503, True)

@@ -246,8 +246,11 @@ def test_a_scheduler_fires_declared_schedules_and_stops_at_once(
         monkeypatch.delenv("NOTIFY_SOCKET")
         monkeypatch.delenv("JOBYARD_LOG__FORMAT")
         assert shop.do(_fires)
-        assert httpx.get(f"http://127.0.0.1:{port}/readyz").json()["status"] == "ok"
-        assert 'jobyard_schedule_ticks_total{verdict="fired"}' in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60).json()["status"] == "ok"
+        assert (
+            'jobyard_schedule_ticks_total{verdict="fired"}'
+            in httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
         assert process.stderr is not None

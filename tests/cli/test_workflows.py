@@ -141,7 +141,7 @@ def test_an_invalid_file_is_not_loaded_and_keeps_nothing_from_starting(files: Sh
         warning = "Invalid and therefore not loaded: workflows/broken.json; jobyard workflows check says why."
         while (line := process.stdout.readline()) != f"{warning}\n":
             assert line
-        with httpx.Client(base_url=str(found[1])) as caller:
+        with httpx.Client(base_url=str(found[1]), timeout=60) as caller:
             url = "/api/v2/workflows/execute"
             refused = caller.post(url, json={"workflow_id": "broken"})
             assert (refused.status_code, "unknown_workflow" in refused.text) == (404, True)

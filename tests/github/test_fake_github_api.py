@@ -430,10 +430,10 @@ def test_by_hand() -> None:
     assert program.stdout is not None
     try:
         url = json.loads(program.stdout.readline())["control"]
-        app = httpx2.get(f"{url}/app").json()
+        app = httpx2.get(f"{url}/app", timeout=60).json()
         assert app["private_key"].startswith("-----BEGIN RSA PRIVATE KEY-----")
         api = url.replace("_control", "api/v3")
-        answer = httpx2.get(f"{api}/app", headers={"Authorization": f"Bearer {app['jwt']}"})
+        answer = httpx2.get(f"{api}/app", headers={"Authorization": f"Bearer {app['jwt']}"}, timeout=60)
         assert (answer.status_code, answer.json()["id"]) == (200, app["app_id"])
     finally:
         program.terminate()

@@ -210,7 +210,7 @@ async def test_it_runs_by_hand(tmp_path: Path) -> None:
         written = json.loads(config.read_text("utf-8"))
         assert written["clusters"][0]["cluster"]["server"] == url
         token = written["users"][0]["user"]["token"]
-        async with httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}) as client:
+        async with httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
             assert (await client.get("/api/v1/namespaces/default")).json()["status"]["phase"] == "Active"
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 10) == 0

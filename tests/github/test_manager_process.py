@@ -23,7 +23,7 @@ async def test_health_of_a_manager_and_of_up(tmp_path: Path) -> None:
     async with runner_story(tmp_path, "sqlite", ("acme",)) as story:
         port = free_port()
         story.start("runners", "manager", "--health-port", str(port))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as manager:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as manager:
 
             async def is_ready() -> bool:
                 try:

@@ -141,7 +141,7 @@ async def test_a_wrong_token_gets_nothing(silent_site: WarmSite) -> None:
     assert assigned.name == warm.name
     for token in ("wrong", assigned.warm_token, "x" * 500):
         assert (await ask(site, warm.name, token)).status_code == 401
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         response = await client.post(f"{site.url}/runners/{warm.name}/configuration")
     assert response.status_code == 401
     assert (await ask(site, "jy-warm-linux-0000", "wrong")).status_code == 404

@@ -52,7 +52,7 @@ class Reader:
 
 @asynccontextmanager
 async def listening(client: httpx.AsyncClient, path: str, **options: Any) -> AsyncIterator[Reader]:
-    async with client.stream("GET", path, timeout=30, **options) as response:
+    async with client.stream("GET", path, timeout=60, **options) as response:
         assert response.status_code == 200, await response.aread()
         reader = Reader(response)
         try:

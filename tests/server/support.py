@@ -68,7 +68,7 @@ class ApiServer:
     async def client(self, role: str | None = None, base: str = HERE, **scope: Any) -> AsyncIterator[httpx.AsyncClient]:
         headers = {"Authorization": f"Bearer {await self.token(role, **scope)}"} if role else {}
         transport = httpx.ASGITransport(self.app)
-        async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers) as client:
+        async with httpx.AsyncClient(transport=transport, base_url=base, headers=headers, timeout=60) as client:
             yield client
 
 

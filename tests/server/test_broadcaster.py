@@ -40,7 +40,7 @@ async def test_stalled_client_is_dropped_and_others_continue(monkeypatch: pytest
     streams = api.dependencies.broadcaster
     async with (
         serving(api.app) as url,
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
         listening(client, "/v1/events?type=progress") as reader,
     ):
         parts = urlsplit(url)
@@ -117,25 +117,25 @@ async def test_two_hundred_streams_while_jobs_flow() -> None:
     async with yard, serving(api.app) as url, AsyncExitStack() as stack:
         handles = [await yard.enqueue("quick", {"number": number}) for number in range(STREAMS)]
         limits = httpx.Limits(max_connections=None)
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, limits=limits))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, limits=limits, timeout=60))
         readers: list[Reader] = []
         for number, handle in enumerate(handles):
             path = f"/v1/jobs/{handle.id}/events" if number % 2 else "/v1/events"
             readers.append(await stack.enter_async_context(listening(client, path)))
-        await eventually(lambda: all(reader.first("snapshot") for reader in readers), timeout=30)
+        await eventually(lambda: all(reader.first("snapshot") for reader in readers), timeout=60)
         store.calls.clear()
         turns = api.dependencies.broadcaster
         assert len(turns) == STREAMS
         async with yard.worker(concurrency=10):
             for handle in handles:
                 assert await handle.result(60) is not None
-            await eventually(lambda: all(has_ended(readers[number]) for number in range(1, STREAMS, 2)), timeout=30)
+            await eventually(lambda: all(has_ended(readers[number]) for number in range(1, STREAMS, 2)), timeout=60)
             await eventually(
                 lambda: all(
                     readers[number].first("queue.changed", lambda data: data["completed"] == STREAMS)
                     for number in range(0, STREAMS, 2)
                 ),
-                timeout=30,
+                timeout=60,
             )
         # Reads grow with time, not with the number of streams: one reader serves all.
         assert store.calls["fetch_all"] < STREAMS * 5

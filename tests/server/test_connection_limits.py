@@ -178,7 +178,7 @@ async def test_too_many_headers_are_rejected(server: str, head: bytes) -> None:
     await wire.say(head)
     response = await wire.answer()
     assert response == b"" or b" 431 " in response  # a reset may overtake the response when more was sent than read
-    async with httpx.AsyncClient(base_url=server) as client:
+    async with httpx.AsyncClient(base_url=server, timeout=60) as client:
         assert (await client.get("/v1/me")).status_code == 200
 
 
@@ -373,7 +373,7 @@ async def test_connections_are_limited_and_released(server: str) -> None:
         wire.writer.close()
 
     async def is_back() -> bool:
-        async with httpx.AsyncClient(base_url=server) as client:
+        async with httpx.AsyncClient(base_url=server, timeout=60) as client:
             return (await client.get("/v1/me")).status_code == 200
 
     await eventually(is_back)
@@ -388,7 +388,7 @@ async def test_pipelined_requests_are_answered_in_order(server: str) -> None:
 async def test_response_is_not_delayed_by_nagle() -> None:
     """Head and body are two writes: with Nagle's algorithm the second waits about 40 ms for a delayed ACK."""
     app = LargeResponse()
-    async with serving(app, UNHURRIED) as url, httpx.AsyncClient(base_url=url) as client:
+    async with serving(app, UNHURRIED) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         await client.get("/")
         connection = app.protocol.transport.get_extra_info("socket")
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

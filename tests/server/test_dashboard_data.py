@@ -291,7 +291,7 @@ async def test_a_login_link_works_once_from_this_machine() -> None:
         info, _ = await server.tokens.create("first", "admin")
         sessions = server.authenticator.sessions  # type: ignore[attr-defined]
         link = f"/login/{await sessions.create_link(info.id)}"
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             first, second = await asyncio.gather(client.get(link), client.get(link))
             assert sorted((first.status_code, second.status_code)) == [303, 401]
             opened = first if first.status_code == 303 else second
@@ -302,7 +302,7 @@ async def test_a_login_link_works_once_from_this_machine() -> None:
             assert me["session_expires_at"] > "2020"
             assert (await client.get("/login/" + "x" * 43)).status_code == 401
         transport = httpx.ASGITransport(server.app, client=("10.0.0.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://jobyard.test") as far:
+        async with httpx.AsyncClient(transport=transport, base_url="http://jobyard.test", timeout=60) as far:
             assert (await far.get(f"/login/{await sessions.create_link(info.id)}")).status_code == 401
 
 
@@ -331,7 +331,7 @@ async def test_the_numbers_of_the_overview_are_streamed() -> None:
     async with api_server() as server, server.client("operator") as client, serving(server.app) as url:
         headers = {"Authorization": f"Bearer {await server.token('viewer')}"}
         async with (
-            httpx.AsyncClient(base_url=url, headers=headers) as viewer,
+            httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as viewer,
             listening(viewer, "/v1/events?type=stats") as stream,
         ):
             await eventually(lambda: stream.first("snapshot"))

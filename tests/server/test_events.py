@@ -68,7 +68,7 @@ async def server(api: ApiServer) -> AsyncIterator[str]:
 
 async def client(api: ApiServer, url: str, role: str = "viewer", **scope: Any) -> httpx.AsyncClient:
     headers = {"Authorization": f"Bearer {await api.token(role, **scope)}"}
-    return httpx.AsyncClient(base_url=url, headers=headers)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=60)
 
 
 async def publish(api: ApiServer, *hints: LiveEvent) -> None:
@@ -247,7 +247,10 @@ async def test_submitter_gets_events_of_its_own_jobs_only(api: ApiServer, server
     other = await yard.enqueue("quick", tags=[f"{SUBMITTED_BY}000000000000"])
     nobodys = await yard.enqueue("quick")
     headers = {"Authorization": f"Bearer {text}"}
-    async with httpx.AsyncClient(base_url=server, headers=headers) as http, listening(http, "/v1/events") as reader:
+    async with (
+        httpx.AsyncClient(base_url=server, headers=headers, timeout=60) as http,
+        listening(http, "/v1/events") as reader,
+    ):
         await eventually(lambda: reader.first("snapshot"))
         assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [mine.id]
         await publish(api, progress(other.id, 1), progress(nobodys.id, 2), progress("gone", 3), progress(mine.id, 4))
@@ -309,12 +312,12 @@ async def test_head_request_returns_headers_only(api: ApiServer, server: str) ->
 
 
 async def test_stream_requires_a_token(server: str) -> None:
-    async with httpx.AsyncClient(base_url=server) as http:
+    async with httpx.AsyncClient(base_url=server, timeout=60) as http:
         assert (await http.get("/v1/events")).status_code == 401
 
 
 async def test_stream_accepts_a_session_cookie(api: ApiServer, server: str) -> None:
-    async with httpx.AsyncClient(base_url=server) as http:
+    async with httpx.AsyncClient(base_url=server, timeout=60) as http:
         form = {"token": await api.token("viewer")}
         assert (await http.post("/login", data=form, headers={"Origin": server})).status_code == 303
         async with listening(http, "/v1/events") as reader:

@@ -275,7 +275,7 @@ async def test_a_worker_serves_its_health_and_metrics(tmp_path: Path) -> None:
         watch = Health(yard.store, lambda: False, worker)
         async with (
             serving_health(watch, MetricsExporter(yard.store, counted), "127.0.0.1", 0) as port,
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
         ):
             async with worker:
 
@@ -313,7 +313,7 @@ async def test_metrics_require_an_unrestricted_token(store: Watched) -> None:
 
 async def test_health_over_a_real_connection(store: Watched) -> None:
     api = ApiServer(cast(Store, store), [health.ROUTES])
-    async with serving(api.app) as url, httpx.AsyncClient(base_url=url) as client:
+    async with serving(api.app) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         answer = await client.get("/readyz?verbose")
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "no-store"

@@ -210,7 +210,7 @@ async def test_any_name_can_be_in_a_path(api: ApiServer, group: str) -> None:
     async with api.client("operator") as client, serving(api.app) as url:
         await client.patch("/v1/queues/run%2Fners", json={})
         path = f"{url}/v1/queues/run%2fners/groups/{quote(group, safe='')}/limit"
-        async with httpx.AsyncClient(headers=client.headers) as other:
+        async with httpx.AsyncClient(headers=client.headers, timeout=60) as other:
             assert (await other.put(path, json={"limit": 3})).status_code == 204
         [only] = await api.store.groups("run/ners")
         assert (only.name, only.limit) == (group, 3)
@@ -222,7 +222,7 @@ async def test_the_link_to_the_next_page_works_for_any_name(api: ApiServer, queu
         await api.store.insert([new(queue=queue, group=group)])
     async with api.client("viewer") as client, serving(api.app) as url:
         at, found = f"/v1/queues/{quote(queue, safe='')}/groups?page_size=2", []
-        async with httpx.AsyncClient(headers=client.headers) as other:
+        async with httpx.AsyncClient(headers=client.headers, timeout=60) as other:
             while at:
                 answer = await other.get(url + at)
                 found += [group["name"] for group in answer.json()["items"]]

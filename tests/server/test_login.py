@@ -74,7 +74,7 @@ async def test_file_of_the_store_is_told_on_its_machine_only(
     url = f"sqlite:///{tmp_path / 'a&b.db'}"
     api = ApiServer(make_store(url), [dashboard.ROUTES])
     transport = httpx.ASGITransport(api.app, client=(caller, 1))
-    async with httpx.AsyncClient(transport=transport, base_url=base) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=base, timeout=60) as client:
         page = (await client.get("/")).text
     assert f'data-store="{escape(url) if is_told else ""}"' in page
 

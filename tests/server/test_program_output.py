@@ -37,7 +37,7 @@ async def events(response: httpx.Response) -> AsyncIterator[tuple[str, dict[str,
 async def test_output_is_streamed_and_completed_by_the_result(api: ApiServer, tmp_path: Path) -> None:
     async with serving(api.app) as url, running(api, tmp_path), api.client("submitter") as near:
         headers = dict(near.headers)
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
             lines = ("bytes c3", "sleep 0.3", "bytes a9", "err oops", "sleep 2", "out last")
             job_id = (await client.post("/execute", json=body(*lines))).json()["job_id"]
             heard: list[tuple[str, Any]] = []
@@ -73,7 +73,7 @@ def test_output_of_another_run_is_restarted() -> None:
 async def test_disconnect_can_cancel_the_run(api: ApiServer, tmp_path: Path) -> None:
     async with serving(api.app) as url, running(api, tmp_path) as fake, api.client("submitter") as near:
         headers = dict(near.headers)
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
             ids = []
             for cancels, seconds in (("false", 3), ("true", 20)):
                 given = body("out a", f"sleep {seconds}", limits={"time_seconds": 20})

@@ -35,7 +35,7 @@ async def proxied(prefix: str) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
     async with api_server(SETTINGS) as api:
         app = SecurityMiddleware(api.app, None, SETTINGS.root_path, SETTINGS.public_origin)
         base = f"http://10.0.0.7:8080{prefix}"
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base) as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=60) as client:
             yield client, await api.token()
 
 
@@ -90,7 +90,7 @@ async def test_server_speaks_tls(tmp_path: Path) -> None:
             url = server.url(listener)
             assert url.startswith("https://127.0.0.1:")
             trusted = ssl.create_default_context(cafile=certificate.authority)
-            async with httpx.AsyncClient(base_url=url, verify=trusted) as client:
+            async with httpx.AsyncClient(base_url=url, verify=trusted, timeout=60) as client:
                 answer = await client.get("/livez")
             assert answer.status_code == 200
             assert "Strict-Transport-Security" in answer.headers

@@ -148,7 +148,7 @@ async def test_streams_hide_secrets_in_snapshots_and_changes(server: WorkflowSer
         tokens = {role: {"Authorization": f"Bearer {await server.api.token(role)}"} for role in ("viewer", "operator")}
         here = path.format(job_id)
         async with (
-            httpx.AsyncClient(base_url=url) as http,
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
             listening(http, here, headers=tokens["viewer"]) as hidden,
             listening(http, here, headers=tokens["operator"]) as shown,
         ):
@@ -233,7 +233,7 @@ async def test_text_nested_too_deep_to_search_for_secrets_is_hidden_and_ends_no_
     async with serving(server.api.app) as url:
         headers = {"Authorization": f"Bearer {await server.api.token('viewer')}"}
         async with (
-            httpx.AsyncClient(base_url=url) as http,
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
             listening(http, "/v1/events", headers=headers) as reader,
         ):
             await eventually(lambda: reader.first("snapshot"))

@@ -22,7 +22,7 @@ async def api() -> AsyncIterator[ApiServer]:
 
 async def test_responses_tell_the_rate_limit_and_their_request(api: ApiServer) -> None:
     headers = {"Authorization": f"Bearer {await api.token()}"}
-    async with serving(api.app) as url, httpx.AsyncClient(base_url=url, headers=headers) as client:
+    async with serving(api.app) as url, httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
         answers = [await client.get("/v1/me") for _ in range(6)]
         assert [answer.status_code for answer in answers] == [200] * 5 + [429]
         assert [answer.headers["RateLimit-Remaining"] for answer in answers] == ["4", "3", "2", "1", "0", "0"]

@@ -177,7 +177,7 @@ async def test_roles_of_a_route(api: ApiServer, name: str) -> None:
             names = {"queue": "mail", "group": "acme", "token_id": "x", "worker": "x", "schedule": "x", "runner": "x"}
             names |= {"operation_id": "x", "code": "x", "hash": "x", "name": "x"}
             path = route.path.format(id=job.id, job_id=job.id, **names)
-            async with httpx.AsyncClient(base_url=url, headers=headers) as client:
+            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
                 answered = await status(client, route, path, row.body)
             if answered == 401:
                 assert who == "nobody" or "code" in route.path  # the link itself is the secret

@@ -15,7 +15,9 @@ from jobyard.testing.clock import ManualClock
 
 def guarded(base: str = HERE, hosts: tuple[str, ...] | None = None) -> httpx.AsyncClient:
     api = ApiServer(MemoryStore(ManualClock()), [tokens.ROUTES, login.ROUTES], authenticator=OpenAccess())
-    return httpx.AsyncClient(transport=httpx.ASGITransport(SecurityMiddleware(api.app, hosts)), base_url=base)
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(SecurityMiddleware(api.app, hosts)), base_url=base, timeout=60
+    )
 
 
 @pytest.mark.parametrize("path", ["/login", "/v1/me", "/nothing/here", "/openapi.json", "/v1/tokens/x"])

@@ -54,7 +54,7 @@ async def tls_server(certificate: Certificate, limits: ConnectionLimits) -> Asyn
 
 
 def client_of(url: str, certificate: Certificate) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, verify=ssl.create_default_context(cafile=certificate.authority))
+    return httpx.AsyncClient(base_url=url, verify=ssl.create_default_context(cafile=certificate.authority), timeout=60)
 
 
 class Silent:

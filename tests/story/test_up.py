@@ -228,7 +228,7 @@ def test_with_an_app_a_job_that_it_cannot_run_is_refused(tmp_path: Path) -> None
         assert (response.status_code, response.json()["code"]) == (422, "unknown_kind")
         response = up.client.post("/v1/jobs", json={"kind": "gate", "payload": {"nam": "a"}})
         assert (response.status_code, response.json()["code"]) == (422, "bad_input")
-        assert httpx.post(f"{up.url}/v1/jobs", json={"kind": "gate"}).status_code == 401
+        assert httpx.post(f"{up.url}/v1/jobs", json={"kind": "gate"}, timeout=60).status_code == 401
 
 
 def test_one_trace_goes_from_the_caller_to_the_handler(tmp_path: Path) -> None:
@@ -275,20 +275,23 @@ def test_each_worker_serves_its_health_on_a_port_of_its_own(tmp_path: Path) -> N
         finished = 'jobyard_jobs_finished_total{kind="gate",queue="default",state="COMPLETED"} 1.0'
 
         def counted() -> list[bool]:
-            return [finished in httpx.get(f"http://127.0.0.1:{port}/metrics").text for port in (first, first + 1)]
+            return [
+                finished in httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+                for port in (first, first + 1)
+            ]
 
         until("it is counted", lambda: any(counted()))
         assert sorted(counted()) == [False, True]
         waited = 'jobyard_job_queue_wait_seconds_count{kind="gate",queue="default"} 1.0'
         ran = first + counted().index(True)
-        until("its wait is measured", lambda: waited in httpx.get(f"http://127.0.0.1:{ran}/metrics").text)
+        until("its wait is measured", lambda: waited in httpx.get(f"http://127.0.0.1:{ran}/metrics", timeout=60).text)
         up.process.send_signal(signal.SIGTERM)
         assert up.end() == 0
 
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url).status_code == 200
+        return httpx.get(url, timeout=60).status_code == 200
     except httpx.TransportError:
         return False
 
