@@ -33,7 +33,7 @@ def counts(up: Up) -> list[float]:
 
 
 def test_one_scrape_has_the_counts_of_all_workers(tmp_path: Path) -> None:
-    words = ("--processes", "2", "--concurrency", "1", "--lease-seconds", "2")
+    words = ("--processes", "2", "--concurrency", "1", "--lease-seconds", "6")
     with starting(tmp_path, "up", *words) as up:
         up.greet()
         for name in "ab":
