@@ -13,7 +13,7 @@ from tests.browser.runner_site import DashboardRunners, dashboard_runners
 from tests.support import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
-PATIENCE = 30.0
+PATIENCE = 60.0
 HEIGHT = "document.documentElement.scrollHeight"
 
 

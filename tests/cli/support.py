@@ -30,7 +30,7 @@ from jobyard.errors import JobyardError
 T = TypeVar("T")
 
 JOBYARD = str(Path(sys.executable).parent / "jobyard")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 USAGE = "usage"  # a usage error of click: exit code 2, no code
 
 APP = """

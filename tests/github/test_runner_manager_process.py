@@ -16,7 +16,7 @@ from tests.github.test_runner_cli import GitHubThread, Runners
 from tests.github.test_runner_cli import github as github  # noqa: PLC0414  # a fixture
 from tests.servers.ports import free_port
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 @pytest.mark.parametrize("command", ["manager", "up"])
@@ -49,7 +49,7 @@ def test_manager_serves_metrics_and_stops(shop: Shop, github: GitHubThread, comm
 
 def scrape(port: int) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
             return str(response.read().decode())
     except (urllib.error.URLError, ConnectionError):
         time.sleep(0.05)

@@ -38,7 +38,7 @@ from jobyard.worker.worker import Worker
 
 SECRET = "secret"
 TIMEOUTS = RunnerTimeouts(minted=5, idle=60)
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def profile(name: str = "linux", labels: Sequence[str] = LABELS, **fields: Any) -> RunnerProfile:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.sandbox.unprivileged import USER
+from tests.support import PATIENCE_SECONDS
 
 TOP = Path("/sys/fs/cgroup")
 NEEDED = ("memory", "pids", "cpu", "cpuacct")
@@ -45,7 +46,7 @@ def delegated() -> Iterator[list[str]]:
 
 
 def _remove(folder: Path) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while folder.exists():
         for path, _, _ in os.walk(folder, topdown=False):
             with suppress(OSError):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-GONE_SECONDS = 20.0
+GONE_SECONDS = 60.0
 
 
 class Family:

@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 from tests.servers.folders import new_folder
 from tests.servers.ports import free_port
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 TIME_WAIT, LISTEN = "06", "0A"
 GUARDED = Path(__file__).with_name("guarded.py")
