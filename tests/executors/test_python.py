@@ -291,7 +291,7 @@ async def test_an_invalid_payload_is_not_retried(yard: Jobyard, test: Isolated, 
 async def test_a_plain_function_is_interrupted(yard: Jobyard) -> None:
     began, ended = threading.Event(), threading.Event()
 
-    @yard.job(max_attempts=1, timeout=0.1)
+    @yard.job(max_attempts=1, timeout=2)  # a busy machine takes long to start a thread
     def work(ctx: BlockingContext) -> None:
         began.set()
         try:

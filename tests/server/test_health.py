@@ -12,7 +12,7 @@ from typing import cast
 import httpx2 as httpx
 import pytest
 from tests.server.support import ApiServer, serving
-from tests.support import Watched, eventually
+from tests.support import PATIENCE_SECONDS, Watched, eventually
 
 from jobyard import Context, Jobyard
 from jobyard.api.schemas.events import HealthView
@@ -167,19 +167,25 @@ async def test_worker_without_claims_is_not_ready(store: Watched) -> None:
     assert (await watch.ready()).status == "ok"
 
 
+# How long a locked store is waited for: a busy machine must be able to read it in this time.
+LOCKED_SECONDS = 1.0
+
+
 async def test_a_locked_store_is_named_as_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", 0.2)
+    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", PATIENCE_SECONDS)
     store, now, worker = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now(), WorkerStatus()
     await store.open()
     watch = Health(store, lambda: False, worker, now)
     assert failed(await watch.ready()) == ["claiming"]  # it has not begun, and the store can be written
     with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", LOCKED_SECONDS)
         for _ in range(2):
             status = await watch.ready()
             assert failed(status) == ["claiming", "writes"]
             assert status.reason.startswith("The store is locked: another process has held its lock")
         other.execute("ROLLBACK")
+        monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", PATIENCE_SECONDS)
     worker.last_exchange = now.seconds
     assert (await watch.ready()).status == "ok"
     await store.close()
@@ -188,18 +194,20 @@ async def test_a_locked_store_is_named_as_the_cause(tmp_path: Path, monkeypatch:
 async def test_a_server_without_workers_is_not_ready_while_the_store_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", 0.2)
+    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", PATIENCE_SECONDS)
     store, now = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now()
     await store.open()
     watch = Health(store, lambda: False, clock=now)
     assert (await watch.ready()).status == "ok"
     with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", LOCKED_SECONDS)
         now.seconds += WRITE_AGAIN_SECONDS
         status = await watch.ready()
         assert failed(status) == ["writes"]
         assert status.reason.startswith("The store is locked: another process has held its lock")
         other.execute("ROLLBACK")
+        monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", PATIENCE_SECONDS)
     assert (await watch.ready()).status == "ok"
     await store.close()
 
@@ -207,17 +215,19 @@ async def test_a_server_without_workers_is_not_ready_while_the_store_is_locked(
 async def test_the_log_says_when_the_store_is_locked_and_free_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", 0.2)
+    monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", PATIENCE_SECONDS)
     store, now = make_store(f"sqlite:///{tmp_path}/jobs.db"), Now()
     await store.open()
     watch = StoreWatch(Health(store, lambda: False, clock=now), now)
     await watch.run_once()
     with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", LOCKED_SECONDS)
         for _ in range(2):
             now.seconds += WRITE_AGAIN_SECONDS
             await watch.run_once()
         other.execute("ROLLBACK")
+        monkeypatch.setattr("jobyard.operations.health.STORE_SECONDS", PATIENCE_SECONDS)
     now.seconds += 2
     await watch.run_once()
     now.seconds += WRITE_AGAIN_SECONDS
