@@ -105,7 +105,7 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(("127.0.0.1", self._to), timeout=5.0)
+            server = socket.create_connection(("127.0.0.1", self._to), timeout=60.0)
         except OSError:
             client.close()
             return

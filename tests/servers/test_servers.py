@@ -85,7 +85,7 @@ async def test_the_proxy_passes_stalls_refuses_and_cuts(redis_url: str) -> None:
     with RedisServer() as server, Proxy(server.port) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
 
-        async def ping(timeout: float = 5.0) -> bytes:
+        async def ping(timeout: float = 60.0) -> bytes:
             writer.write(b"PING\r\n")
             return await asyncio.wait_for(reader.readline(), timeout)
 
@@ -125,7 +125,8 @@ async def test_the_proxy_forgets_connections_and_serves_new_ones(redis_url: str)
         await writer.wait_closed()
         other.write(b"PING\r\n")
         assert await newer.readline() == b"+PONG\r\n"
-        assert server.connections() == 2  # the server was not notified
+        # The server was not notified; it sees the end of the connections that looked whether it is up some time later.
+        await eventually(lambda: server.connections() == 2)
         other.close()
         proxy.cut()
         await eventually(lambda: server.connections() == 0)
