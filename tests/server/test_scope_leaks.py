@@ -125,7 +125,7 @@ async def test_snapshot_shows_own_jobs_among_many_others(api: ApiServer, scope: 
         own = await submit_job(operator, queue="mine", group="mine")
         await fill(api, 60)
         async with api.client("viewer", **scope) as viewer:
-            client = type(viewer)(base_url=url, headers=viewer.headers)
+            client = type(viewer)(base_url=url, headers=viewer.headers, timeout=60)
             async with client, listening(client, "/v1/events") as reader:
                 await eventually(lambda: reader.first("snapshot"))
                 assert [job["id"] for job in reader.events[0]["data"]["jobs"]] == [own]
@@ -135,7 +135,7 @@ async def test_snapshot_shows_own_jobs_among_many_others(api: ApiServer, scope: 
 async def test_submitter_sees_no_queues(api: ApiServer) -> None:
     async with api.client("submitter") as submitter, serving(api.app) as url:
         await fill(api, 3)
-        client = type(submitter)(base_url=url, headers=submitter.headers)
+        client = type(submitter)(base_url=url, headers=submitter.headers, timeout=60)
         async with client, listening(client, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
             assert reader.events[0]["data"] == {"queues": [], "jobs": []}
@@ -233,7 +233,7 @@ async def test_counts_of_whole_queues_are_not_shown(api: ApiServer, scope: dict[
             shown = response.json().get("items", [response.json()])
             assert [[queue[name] for name in COUNTS] for queue in shown] == [[None] * len(COUNTS)]
         assert (await viewer.get("/v1/workers")).json()["items"][0]["finished_per_minute"] == {}
-        client = type(viewer)(base_url=url, headers=viewer.headers)
+        client = type(viewer)(base_url=url, headers=viewer.headers, timeout=60)
         async with client, listening(client, "/v1/events") as reader:
             await eventually(lambda: reader.first("snapshot"))
             assert reader.events[0]["data"] == {"queues": [], "jobs": []}

@@ -37,7 +37,10 @@ async def session(http: httpx.AsyncClient, api: ApiServer, role: str = "viewer")
 
 
 async def test_logout_ends_all_streams_of_the_session_and_no_others(api: ApiServer, server: str) -> None:
-    async with httpx.AsyncClient(base_url=server, timeout=60) as http, httpx.AsyncClient(base_url=server) as other:
+    async with (
+        httpx.AsyncClient(base_url=server, timeout=60) as http,
+        httpx.AsyncClient(base_url=server, timeout=60) as other,
+    ):
         csrf = await session(http, api)
         await session(other, api)
         path = "/v1/events?ping_seconds=1"
@@ -65,7 +68,10 @@ async def test_session_that_another_server_ended_ends_its_streams(api: ApiServer
 async def test_revoking_a_token_ends_its_streams_at_once(api: ApiServer, server: str) -> None:
     # Without the poll that notices what other servers have revoked.
     api.dependencies.broadcaster._slow_poll_at = math.inf
-    async with httpx.AsyncClient(base_url=server, timeout=60) as admin, httpx.AsyncClient(base_url=server) as http:
+    async with (
+        httpx.AsyncClient(base_url=server, timeout=60) as admin,
+        httpx.AsyncClient(base_url=server, timeout=60) as http,
+    ):
         admin.headers["Authorization"] = f"Bearer {await api.token()}"
         http.headers["Authorization"] = f"Bearer {await api.token('viewer')}"
         token_id = (await http.get("/v1/me")).json()["id"]
