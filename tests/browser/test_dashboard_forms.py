@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Browser, Route, expect
 from tests.browser.dashboard import DashboardPage, World
 
 from jobyard.domain.job import State
@@ -100,6 +100,19 @@ async def test_a_switch_that_could_not_be_moved_shows_what_is(shown: DashboardPa
     await expect(switch).to_be_checked()
     await page.unroute("**/v1/schedules/nightly/pause")
     shown.forget_errors(503, "/v1/schedules/nightly/pause")
+
+
+async def test_a_schedule_is_paused_on_a_phone(browser: Browser, world: World) -> None:
+    async with world.page(browser, "operator", viewport={"width": 400, "height": 800}) as shown:
+        await shown.go("schedules", "Schedules")
+        row = shown.row("nightly")
+        await row.get_by_role("button", name="Pause").click()
+        await expect(row).to_contain_text("Paused")
+        await row.get_by_role("button", name="Resume").click()
+        await expect(row.get_by_role("button", name="Pause")).to_be_visible()
+        await expect(row).not_to_contain_text("Paused")
+        await shown.page.set_viewport_size({"width": 1280, "height": 800})
+        await expect(row.get_by_role("button", name="Pause")).to_be_hidden()  # there is a switch
 
 
 async def test_older_changes_stay_in_the_audit_log(shown: DashboardPage, world: World) -> None:

@@ -52,12 +52,16 @@ export function open(location) {
 		});
 	}
 
+	/** @param {Schedule} schedule */
+	function pauseOrResume(schedule) {
+		return perform(() => post(path`v1/schedules/${schedule.name}/${schedule.enabled ? "pause" : "resume"}`), schedule.enabled ? `${schedule.name} is paused.` : `${schedule.name} fires again.`);
+	}
+
 	/** @param {Schedule} schedule @param {Event} event */
 	async function toggle(schedule, event) {
 		const field = /** @type {HTMLInputElement} */ (event.target);
-		const done = await perform(() => post(path`v1/schedules/${schedule.name}/${schedule.enabled ? "pause" : "resume"}`), schedule.enabled ? `${schedule.name} is paused.` : `${schedule.name} fires again.`);
 		// Not done: the switch shows what is.
-		if (done === undefined) field.checked = schedule.enabled;
+		if ((await pauseOrResume(schedule)) === undefined) field.checked = schedule.enabled;
 	}
 
 	/** @param {Schedule} schedule */
@@ -65,6 +69,7 @@ export function open(location) {
 		if (!may("operate")) return null;
 		return [
 			schedule.origin === "managed" ? [h("button", {class: "small quiet not-phone", type: "button", onclick: () => edit(schedule)}, "Edit"), h("button", {class: "small quiet danger not-phone", type: "button", onclick: () => remove(schedule)}, "Delete…")] : null,
+			h("button", {class: "small quiet only-phone", type: "button", onclick: () => pauseOrResume(schedule)}, schedule.enabled ? "Pause" : "Resume"),
 			h("button", {class: "small quiet", type: "button", onclick: () => perform(() => post(path`v1/schedules/${schedule.name}/run`), (made) => `The job ${made.job_id.slice(-6)} is submitted.`)}, icon("play"), "Run"),
 		];
 	}
