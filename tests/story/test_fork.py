@@ -85,3 +85,71 @@ def test_a_forked_child_is_refused_the_parents_store_and_opens_its_own(engine: s
     with empty_store(engine, tmp_path) as url:
         answer = python(str(program), url, cwd=tmp_path)
     assert (answer.stdout.split(), answer.stderr, answer.returncode) == (["3", "6"], "", 0)
+
+
+HANDLERS = """
+import asyncio, os, signal, sys
+
+from jobyard import Jobyard
+
+yard = Jobyard(sys.argv[1])
+
+
+def fork() -> int:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that hangs is killed
+    return child
+
+
+def exit_code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@yard.job
+async def returns() -> int:
+    child = fork()
+    return await asyncio.to_thread(exit_code, child) if child else 0
+
+
+@yard.job
+async def raises() -> int:
+    child = fork()
+    if child == 0:
+        raise ValueError
+    return await asyncio.to_thread(exit_code, child)
+
+
+@yard.job
+async def waits() -> int:
+    child = fork()
+    if child == 0:
+        await asyncio.sleep(0)
+        await asyncio.Event().wait()
+    return await asyncio.to_thread(exit_code, child)
+
+
+@yard.job
+def blocks() -> int:
+    child = fork()
+    return exit_code(child) if child else 0
+
+
+async def main() -> None:
+    async with yard, yard.worker(concurrency=4):
+        print(*[await (await job.enqueue()).result(timeout=60) for job in (returns, raises, waits, blocks)])
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "redis", "postgres"])
+def test_a_child_that_a_handler_forked_does_not_go_on_as_a_worker(engine: str, tmp_path: Path) -> None:
+    """It would read the responses of the parent's store, and others would lose their leases."""
+    program = tmp_path / "program.py"
+    program.write_text(HANDLERS)
+    with empty_store(engine, tmp_path) as url:
+        done = python(str(program), url, cwd=tmp_path)
+    assert done.stdout.split() == ["70"] * 4, done.stderr
+    assert done.stderr.count("did not end the child process") == 4

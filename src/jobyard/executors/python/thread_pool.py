@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import queue
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from typing import Any
+
+from jobyard.executors.python.forked_child import end_forked_child
 
 # An idle thread ends after this long.
 IDLE_SECONDS = 10.0
@@ -36,9 +39,11 @@ class ThreadCall:
                 if self._interrupted is not None:
                     raise self._interrupted  # before a thread was free: it must not run at all
                 self.thread = threading.get_ident()
+            process = os.getpid()
             try:
                 result = self.run(self.function)
             finally:
+                end_forked_child(process)
                 with self._lock:
                     self.thread = None
         except BaseException as error:
