@@ -293,6 +293,21 @@ async def test_a_replica_is_rejected_and_disconnected(server: RedisServer, store
     assert len(await store.insert(jobs("two"))) == 1
 
 
+async def test_too_few_replicas_are_an_outage(server: RedisServer, store: RedisStore) -> None:
+    await store.insert(jobs("one"))
+    server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+    try:
+        with pytest.raises(StoreUnavailable, match="min-replicas-to-write"):
+            await store.insert(jobs("two"))
+        with pytest.raises(StoreUnavailable, match="min-replicas-to-write"):
+            await store.exchange("w", [], [], 1, 15)
+        assert [job.id for job in (await store.find(Filter())).jobs] == ["one"]
+    finally:
+        server.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+    assert len((await store.exchange("w", [], [], 1, 15)).leases) == 1
+    assert await store.audit() == []
+
+
 async def test_full_memory_rejects_inserts_but_not_exchanges() -> None:
     with running() as server:
         store = RedisStore(server.url)

@@ -12,6 +12,7 @@ UNAVAILABLE = {
     "BUSY": "a script does not end. See SCRIPT KILL",
     "MASTERDOWN": "it is a replica that lost its master",
     "CLUSTERDOWN": "its cluster is down",
+    "NOREPLICAS": "fewer replicas are connected than min-replicas-to-write asks for. Nothing was written",
     "NOAUTH": "it requires a password. Set it in the URL or in REDIS_PASSWORD",
     "WRONGPASS": "user or password is wrong. Check the URL or REDIS_PASSWORD",
     "NOPERM": "this user lacks permission for commands that the store needs. See docs/redis.md",
