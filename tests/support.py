@@ -109,7 +109,7 @@ class Watched:
         return cast(Store, self)
 
 
-def python(*args: str, cwd: Path, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def python(*args: str, cwd: Path, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
     """A Python of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
@@ -121,7 +121,7 @@ def mypy(path: Path) -> str:
     """What mypy --strict says of a file."""
     response = python(
         "-m", "mypy", "--strict", "--cache-dir", "/tmp/jobyard-tests-mypy", "--no-error-summary", str(path),
-        cwd=path.parent, timeout=110,
+        cwd=path.parent, timeout=280,
     )  # fmt: skip
     return response.stdout + response.stderr
 

@@ -13,7 +13,7 @@ from tests.sandbox.real_programs import program_worker
 
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 PROGRAM = """
 import sys, time
 print("hello", sys.stdin.readline().strip(), flush=True)

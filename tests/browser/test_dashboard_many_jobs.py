@@ -26,7 +26,7 @@ from jobyard.ports.clock import SystemClock
 from jobyard.ports.store import Store
 from jobyard.server.routes.table import ALL_ROUTES
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(size(180, 3600))]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(size(300, 3600))]
 
 JOBS = size(6_000, 1_000_000)
 BATCH = size(1_000, 5_000)

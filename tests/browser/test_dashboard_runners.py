@@ -12,7 +12,7 @@ from tests.browser.dashboard import World, dashboard_world
 from tests.browser.runner_site import DashboardRunners, dashboard_runners
 from tests.support import eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 PATIENCE = 60.0
 HEIGHT = "document.documentElement.scrollHeight"
 

@@ -34,7 +34,7 @@ CATALOGUE = Catalogue(seed=1, pages=2, per_page=3)
 AT_MOST = 2  # products that a scan reads side by side
 KILLED = "hwahae"
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 
 class Visit(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from tests.house.repository import DOCS, blocks
 from tests.support import ROOT
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 PAGE = blocks(DOCS / "howto/workflow-files.md")
 FOLDER = "examples/workflow-files"

@@ -19,7 +19,7 @@ from jobyard.cli.commands import demo
 from jobyard.cli.render.runners_live import RunnerLinePrinter
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_jobs_of_two_organizations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small = demo.DemoScenario("a few jobs", {"acme": 4, "beta": 2}, {"acme": 1})
@@ -31,7 +31,7 @@ def test_jobs_of_two_organizations(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 1 <= summary["most_running"] <= 3
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_manager_that_is_killed_ends_the_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(demo.SCENARIOS, "default", demo.DemoScenario("a job", {"acme": 1}, {}))

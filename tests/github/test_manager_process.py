@@ -11,7 +11,7 @@ import pytest
 from tests.github.runner_story import PROFILE, RunnerStory, runner_story
 from tests.servers.ports import free_port
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 # What the real program does, with the control API of the fake GitHub; the configuration must not be in its arguments.
 RUN = """#!/bin/sh

@@ -19,7 +19,7 @@ from tests.stores.redis_support import running
 from jobyard import Context, Jobyard
 
 COMMANDS = {block.mark: block.text for block in blocks(DOCS / "howto/backup.md") if block.mark}
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 async def follow(name: str, folder: Path, **variables: str) -> None:

@@ -56,7 +56,7 @@ def claim_some(
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_inserts_and_claims_from_several_processes(postgres_url: str, pgbouncer_url: str, pooled: bool) -> None:
     url = pgbouncer_url if pooled else postgres_url
     async with new_schema(postgres_url) as schema, opened(url, schema, pooled=pooled) as store:

@@ -7,7 +7,7 @@ from tests.story.harness import Harness
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 # Renewals of a busy machine may come late.
 LEASE_SECONDS = 4.0

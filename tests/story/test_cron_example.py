@@ -23,7 +23,7 @@ def test_the_example_does_what_its_readme_says(tmp_path: Path) -> None:
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     response = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"trap 'kill -KILL ${{UP:-}} 2> /dev/null || true' ERR\n{script}"],
-        cwd=tmp_path / "cron", env=environment, capture_output=True, text=True, timeout=110, check=False,
+        cwd=tmp_path / "cron", env=environment, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     log = (tmp_path / "cron/up.log").read_text("utf-8")
     assert response.returncode == 0, response.stdout + response.stderr + log

@@ -12,7 +12,7 @@ from tests.story.sizes import SOAK, size
 from jobyard.domain.instant import Instant
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 DUE = size(1_500, 50_000)
 CHUNK = 10_000

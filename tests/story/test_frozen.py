@@ -13,7 +13,7 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS
 from jobyard.errors import NotPossible
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 WORDS = ("done", "progress", "log")
 

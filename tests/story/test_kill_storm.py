@@ -15,7 +15,7 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import DEFAULT_LEASE_SECONDS, MAX_DEATHS
 from jobyard.ports.admin_store import Action
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 WORKERS = 4
 KILLS = 5  # at least

@@ -23,7 +23,7 @@ from jobyard.domain.ids import new_id
 from jobyard.domain.job import NewJob, State
 from jobyard.ports.admin_store import Filter
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 APP = """
 import asyncio, os, pathlib, subprocess, sys

@@ -13,7 +13,7 @@ from tests.story.sizes import SOAK, size
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 BATCHES = size(25, 250)
 KILLS = size(8, 60)

@@ -13,7 +13,7 @@ from tests.house.repository import DOCS, blocks
 from tests.story.engines import on_every_store
 from tests.story.up import starting, until
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 PAGE = DOCS / "operators.md"
 

@@ -10,7 +10,7 @@ from jobyard.domain.job import Job, State
 from jobyard.operations.queries import Queries
 from jobyard.ports.admin_store import Filter
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 QUEUE = "runners"
 REQUESTS = {"A": 35, "B": 50, "C": 72}

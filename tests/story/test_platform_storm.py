@@ -17,7 +17,7 @@ from jobyard.domain.job import State
 from jobyard.domain.lease import MAX_DEATHS
 from jobyard.ports.admin_store import Action
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 PLATFORMS = tuple(f"platform-{number}" for number in range(8))
 # For `make test` three workers serve all platforms; in the soak each platform has three of its own.

@@ -9,7 +9,7 @@ from tests.story.sizes import RECOVERY_SLACK_SECONDS
 
 from jobyard import Job, State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 # Of the worker that is killed: until then a busy machine must not keep it from renewing.
 LEASE_SECONDS = 4.0

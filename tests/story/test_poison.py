@@ -10,7 +10,7 @@ from tests.story.sizes import size
 from jobyard.domain.job import Ending, State
 from jobyard.domain.lease import MAX_DEATHS
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 
 @on_every_store

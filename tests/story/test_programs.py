@@ -21,7 +21,7 @@ from tests.support import PATIENCE_SECONDS, ROOT
 
 from jobyard.sandbox.protocol import Tier
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 LANGUAGES = ROOT / "src/jobyard/sandbox/languages.yaml"
 # Recognised among all processes of the machine: no other process sleeps this long.

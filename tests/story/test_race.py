@@ -10,7 +10,7 @@ from tests.story.sizes import SOAK, size
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 PROCESSES = size(6, 32)
 GROUPS = size(20, 40)

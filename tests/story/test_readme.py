@@ -21,7 +21,7 @@ from tests.support import ROOT
 
 from jobyard.sandbox.protocol import Tier
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 SHOWN_PORT = 8080
 

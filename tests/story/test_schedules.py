@@ -19,7 +19,7 @@ from jobyard.operations.schedule_options import make_schedule
 from jobyard.operations.schedules import Schedules
 from jobyard.ports.admin_store import Filter
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 SCHEDULERS = 5
 KILLS = size(8, 200)

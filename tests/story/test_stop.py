@@ -9,7 +9,7 @@ from tests.story.harness import Harness
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 
 async def test_what_runs_may_finish_and_nothing_new_starts(harness: Harness) -> None:

@@ -16,7 +16,7 @@ from tests.servers.ports import free_ports
 from tests.story.engines import on_every_store
 from tests.story.up import alive, starting, until
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 
 @on_every_store

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.story.up import Up, starting, until
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 JOB = 'kind="gate",queue="default"'
 COMPLETED = f'{JOB},state="COMPLETED"'

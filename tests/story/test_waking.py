@@ -8,7 +8,7 @@ from tests.story.harness import Harness
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 
 @on_every_store

@@ -24,7 +24,7 @@ from jobyard.ports.admin_store import Filter
 from jobyard.ports.store import Store
 from jobyard.testing.history import RecordingStore
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(600 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(600 if SOAK else 300)]
 
 CALLERS = size(50, 200)
 LEASE_SECONDS = 1.0

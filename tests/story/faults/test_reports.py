@@ -12,7 +12,7 @@ from tests.story.sizes import SOAK, size
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(600 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(600 if SOAK else 300)]
 
 OUTAGES = size(1, 8)
 AWAY_SECONDS = 2.5

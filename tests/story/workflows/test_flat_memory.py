@@ -11,7 +11,7 @@ from tests.story.sizes import SOAK, size
 
 from jobyard import Job, State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 STEPS, ITEMS, AT_MOST = size((150, 300, 100), (1000, 10_000, 500))
 # Smaller work first: connections, caches and arenas of the allocator are there before the large one is measured.

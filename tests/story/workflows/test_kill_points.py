@@ -14,7 +14,7 @@ from tests.support import PATIENCE_SECONDS
 
 from jobyard.domain.job import Job, State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
 
 WORKERS = 3
 STEPS = ("first", "left-one", "left-two", "right-one", "right-two", "slept", "approved", "last")

@@ -12,7 +12,7 @@ from tests.story.sizes import LEASE_SECONDS, RECOVERY_SLACK_SECONDS
 
 from jobyard.domain.job import State
 
-pytestmark = [pytest.mark.story, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.story, pytest.mark.timeout(300)]
 
 
 async def story(harness: Harness) -> None:
