@@ -56,7 +56,7 @@ WITHOUT_HYPOTHESIS = ("-p", "no:hypothesispytest")
 WITH_PROPERTIES = ("machine", "stores", "rest")
 # Compiled modules are kept: compiling them again in each of some hundred processes takes minutes in all.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-SLOWEST_SHOWN = 10
+SLOWEST_SHOWN = 15
 _ENGINES = re.compile(r"^conformance: .*$", re.MULTILINE)  # how many tests ran on each store
 
 
@@ -193,7 +193,11 @@ def follow(name: str, pid: int, progress: Path, display: Display) -> tuple[list[
 
 
 def main(names: Sequence[str]) -> int:
-    parts = [name for name, _ in (REST, *PARTS) if not names or name in names]
+    known = [name for name, _ in (REST, *PARTS)]
+    if unknown := set(names) - {CHECK, *known}:
+        print(f"No such part: {', '.join(sorted(unknown))}. Parts: {', '.join([CHECK, *known])}.", file=sys.stderr)
+        return 2
+    parts = [name for name in known if not names or name in names]
     began = time.monotonic()
     folder = new_folder("r", with_programs=True)
     with Display() as display, ThreadPoolExecutor(PARALLEL) as pool:
