@@ -31,7 +31,8 @@ REPORT_SECONDS = 20.0
 COMMANDS = ("test_up.py", "test_up_schedules.py", "test_programs.py", "test_readme.py", "test_cron_example.py")
 # In this order: the longest first, and those that mostly wait beside those that mostly compute.
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("server", ("tests/server", "tests/browser", "tests/client")),
+    ("browser", ("tests/browser",)),
+    ("server", ("tests/server", "tests/client")),
     ("runners", ("tests/github",)),
     ("worker", ("tests/worker", "tests/scheduler", "tests/executors", "tests/live_events", "tests/testing")),
     ("stories", ("tests/story",)),
