@@ -126,6 +126,7 @@ def suites() -> Iterator[Suite]:
         "a million jobs: every page and search of the dashboard in under a second",
         ("tests/browser/test_dashboard_many_jobs.py",),
     )
+    yield Suite("limits of programs: wall-clock time to 5 ms", ("tests/sandbox/test_accuracy.py",))
     yield Suite("reports while the store is away", ("tests/worker/test_reporting.py", "tests/worker/test_faults.py"))
     counts = importlib.import_module("tests.conformance.test_machine").COUNTS
     name = f"every store against the reference: {counts.max_examples:,} histories of {counts.stateful_step_count} steps"
