@@ -213,6 +213,7 @@ def test_daemon_command_and_environment() -> None:
     words = daemon_command(section, "/s", 2)[3:]
     assert words == ["--socket", "/s", "--min-tier", "A", "--slots", "7", "--languages", "/etc/l.yaml", "--pool", "0"]
     assert daemon_command(SandboxSection(unix_sockets=True), "/s", 2)[-1] == "--unix-sockets"
+    assert daemon_command(SandboxSection(tcp_sockets=16), "/s", 2)[-2:] == ["--tcp-sockets", "16"]
     assert daemon_environment({"PATH": "/bin", "JOBYARD_STORE": "redis://:secret@h", "PGPASSWORD": "x"}) == {
         "PATH": "/bin"
     }

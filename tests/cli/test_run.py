@@ -140,6 +140,9 @@ def test_sandboxd_executes_the_daemon_without_secrets(shop: Shop, monkeypatch: p
     for given, extra in (({}, ["--unix-sockets"]), ({"JOBYARD_SANDBOX__UNIX_SOCKETS": "true"}, [])):
         assert shop.run("sandboxd", *extra, **given).exit_code == 0
         assert seen[-1][0][-1] == "--unix-sockets"
+    for given, extra in (({}, ["--tcp-sockets", "16"]), ({"JOBYARD_SANDBOX__TCP_SOCKETS": "16"}, [])):
+        assert shop.run("sandboxd", *extra, **given).exit_code == 0
+        assert seen[-1][0][-2:] == ["--tcp-sockets", "16"]
     refused = shop.run("sandboxd", JOBYARD_SANDBOX__ALLOW_USERS="nobody-of-that-name")
     assert (refused.exit_code, error_code(refused)) == (1, "configuration")
     assert sandboxd.DEFAULT_SOCKET == "/run/jobyard/sandbox.sock"

@@ -84,7 +84,8 @@ def test_documented_defaults_are_the_real_ones() -> None:
             shown = (
                 str(value).lower() if isinstance(value, bool) else f"{value:g}" if value.__class__ is float else value
             )
-            assert (setting.key, setting.default or None) == (setting.key, str(shown) if shown else None)
+            expected = "" if value in (None, "", (), [], {}) else str(shown)
+            assert (setting.key, setting.default) == (setting.key, expected)
 
 
 def test_without_a_file_and_without_yaml_all_is_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

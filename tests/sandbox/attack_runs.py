@@ -29,6 +29,7 @@ class Setting:
     unprivileged: bool = False
     has_cgroups: bool = False  # cgroups delegated to this user
     unix_sockets: bool = False  # programs may create them
+    tcp_sockets: int = 0  # how many a program may have
 
     def __str__(self) -> str:
         who = "unprivileged" if self.unprivileged or os.geteuid() != 0 else "root"
@@ -37,6 +38,7 @@ class Setting:
             + ("-with-cgroups" if self.has_cgroups else "")
             + (f"-without-{self.without}" if self.without else "")
             + ("-unix-sockets" if self.unix_sockets else "")
+            + ("-tcp" if self.tcp_sockets else "")
         )
 
 
@@ -47,6 +49,7 @@ def settings() -> list[Setting]:
     return [
         Setting(Tier.A),
         Setting(Tier.A, unix_sockets=True),
+        Setting(Tier.A, unix_sockets=True, tcp_sockets=16),
         Setting(Tier.A, Layer.SECCOMP),
         Setting(Tier.B, unprivileged=True, has_cgroups=True),
         Setting(Tier.B, unprivileged=True, has_cgroups=True, unix_sockets=True),
@@ -81,6 +84,7 @@ class AttackRuns:
         # Attacks on the daemon itself do not depend on the layer that is left out.
         words += ["--without", setting.without, "--programs"] if setting.without else []
         words += ["--unix-sockets"] if setting.unix_sockets else []
+        words += ["--tcp-sockets", str(setting.tcp_sockets)] if setting.tcp_sockets else []
         if not setting.unprivileged:
             return _run([sys.executable, *words], {**os.environ, "PYTHONPATH": str(ROOT / "src")})
         if self._unprivileged is None:

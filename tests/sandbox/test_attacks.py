@@ -42,6 +42,7 @@ def test_every_attack_is_contained(setting: Setting, attack_runs: AttackRuns) ->
         pytest.skip(f"{setting} is not supported here: {report.refusal}")
     assert report.state.tier is setting.tier
     assert report.state.unix_sockets is setting.unix_sockets, report.state.why_no_unix_sockets
+    assert report.state.tcp_sockets == setting.tcp_sockets, report.state.why_no_tcp
     escaped = {f"#{each.number} {each.name}": each.problems for each in report.reports if each.contained is False}
     assert escaped == {}
     assert sum(each.contained is True for each in report.reports) > 70

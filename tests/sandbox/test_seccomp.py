@@ -18,16 +18,19 @@ from jobyard.sandbox.daemon import seccomp
 pyseccomp = pytest.importorskip("pyseccomp")
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="system call numbers of x86_64")
 
-ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+ALLOW, NOTIFY, ERRNO, KILL = 0x7FFF0000, 0x7FC00000, 0x00050000, 0x80000000
 X86, X32, ARM, I386 = 0xC000003E, 0x40000000, 0xC00000B7, 0x40000003
 RULES = [
     seccomp.Rules(),
     seccomp.Rules(can_fork=False, has_memory_group=False),
     seccomp.Rules(can_execute=False, can_change_files=False),
     seccomp.Rules(unix_sockets=True),
+    seccomp.Rules(tcp=True),
+    seccomp.Rules(tcp=True, unix_sockets=True),
 ]
-RULE_NAMES = ["all", "no fork", "read only", "Unix sockets"]
-CLONE, CLONE3, FCNTL, MOUNT, SECCOMP, SETNS, PRCTL_NUMBER, SOCKET = 56, 435, 72, 165, 317, 308, 157, 41
+RULE_NAMES = ["all", "no fork", "read only", "Unix sockets", "TCP", "TCP and Unix sockets"]
+CLONE, CLONE3, FCNTL, MOUNT, SECCOMP, SETNS, PRCTL_NUMBER = 56, 435, 72, 165, 317, 308, 157
+SOCKET, CONNECT = 41, 42
 
 
 @cache
@@ -99,7 +102,7 @@ sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setsc
 tgkill timer_create tkill truncate unlink unlinkat utime utimensat utimes
 """
 WITH_GROUP = "fork memfd_create splice tee vfork vmsplice"
-WITH_UNIX_SOCKETS = " accept accept4 bind connect listen"
+WITH_NAMED_SOCKETS = " accept accept4 bind connect listen"
 OWN_PID = 0x7FEDCBA9
 DESCRIPTOR_COMMANDS = {0, 1, 2, 3, 4, 5, 1030, 1032, 1033, 1034}
 PROCESS_OPTIONS = {2, 3, 4, 8, 15, 16, 21, 23, 27, 29, 30, 35, 38, 39, 41, 42, 0x53564D41}
@@ -133,6 +136,11 @@ class Tier(NamedTuple):
     values: dict[tuple[str, int, tuple[int, ...]], set[int]]
 
 
+def without(names: str, left_out: str) -> str:
+    return " ".join(name for name in names.split() if name not in left_out.split())
+
+
+MSG_FASTOPEN, MSG_ZEROCOPY = 0x20000000, 0x4000000
 IN_ALL_TIERS: dict[tuple[str, int, tuple[int, ...]], set[int]] = {
     ("fcntl", 1, ()): DESCRIPTOR_COMMANDS,
     ("fcntl", 2, (0, 4)): {flags for flags in FLAGS if not flags & 1 << 14},
@@ -163,13 +171,27 @@ TIERS = {
     ),
     "with Unix sockets": Tier(
         seccomp.Rules(unix_sockets=True),
-        EVERYWHERE + WITH_NAMESPACES + WITH_GROUP + WITH_UNIX_SOCKETS,
+        EVERYWHERE + WITH_NAMESPACES + WITH_GROUP + WITH_NAMED_SOCKETS,
         IN_ALL_TIERS
         | PRCTL
         | FORKS
         | {("fcntl", 1, ()): {1031, *DESCRIPTOR_COMMANDS}, ("setsockopt", 2, (0, 1)): {2, 7, 8, 20, 21}}
         | {("setsockopt", 1, (0, 0, 2)): {1}}
         | {("socket", 0, (0, 1)): {1}, ("socket", 1, (1,)): {1}, ("socket", 2, (1, 1)): {0}},
+    ),
+    "with TCP": Tier(
+        seccomp.Rules(tcp=True),
+        without(
+            EVERYWHERE + WITH_NAMESPACES + WITH_GROUP + WITH_NAMED_SOCKETS, "getsockopt sendto sendfile splice tee"
+        ),
+        IN_ALL_TIERS
+        | PRCTL
+        | FORKS
+        | {("fcntl", 1, ()): {1031, *DESCRIPTOR_COMMANDS}, ("setsockopt", 2, (0, 1)): {2, 9, 13, 20, 21}}
+        | {("setsockopt", 2, (0, 6)): {1, 4, 5, 6}, ("setsockopt", 1, (0, 0, 2)): {1}}
+        | {("getsockopt", 1, ()): {1}, ("getsockopt", 2, (0, 6)): {1, 2, 4, 5, 6, 11}}
+        | {("sendto", 3, ()): {value for value in TRIED if not value & (MSG_FASTOPEN | MSG_ZEROCOPY)}}
+        | {("socket", 0, (0, 1)): {2}, ("socket", 1, (2,)): {1}, ("socket", 2, (2, 1)): {0, 6}},
     ),
     "B": Tier(
         seccomp.Rules(can_fork=False, has_memory_group=False), EVERYWHERE + WITH_NAMESPACES, IN_ALL_TIERS | PRCTL
@@ -244,9 +266,27 @@ def test_unix_sockets_may_have_two_flags_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("rest", [{"own_pid_only": True}, {"has_memory_group": False}])
-def test_unix_sockets_need_namespaces_and_a_memory_group(rest: dict[str, bool]) -> None:
+@pytest.mark.parametrize("sockets", [{"unix_sockets": True}, {"tcp": True}], ids=["Unix", "TCP"])
+def test_named_sockets_need_namespaces_and_a_memory_group(sockets: dict[str, bool], rest: dict[str, bool]) -> None:
     with pytest.raises(ValueError, match="need namespaces and a memory group"):
-        seccomp.Rules(unix_sockets=True, **rest)
+        seccomp.Rules(**sockets, **rest)
+
+
+def test_tcp_suspends_connect_and_nothing_else() -> None:
+    assert seccomp.build(seccomp.Rules()).connect == b""
+    program = seccomp.build(seccomp.Rules(tcp=True)).connect
+    seen = {outcome(program, number, (0,) * 6) for number in range(600) if number != CONNECT}
+    assert (outcome(program, CONNECT, (0,) * 6), seen) == (NOTIFY, {ALLOW})
+    assert outcome(program, CONNECT, (0,) * 6, I386) == KILL
+
+
+def test_calls_that_tcp_leaves_out_fail_as_if_they_did_not_fit() -> None:
+    program = seccomp.build_single(seccomp.Rules(tcp=True))
+    for name in ("sendfile", "splice", "tee"):
+        assert outcome(program, numbers()[name], (0,) * 6) == ERRNO | errno.EINVAL
+    assert outcome(program, SOCKET, (10, 1, 0, 0, 0, 0)) == ERRNO | errno.EAFNOSUPPORT
+    for option in (7, 8):  # buffer sizes
+        assert outcome(program, numbers()["setsockopt"], (3, 1, option, 0, 0, 0)) == ERRNO | 0
 
 
 def test_fcntl_lock_calls_return_0_without_locking() -> None:

@@ -60,6 +60,8 @@ def daemon_command(section: SandboxSection, path: str, slots: int, only: Sequenc
         words += ["--pool", str(section.pool)]
     if section.unix_sockets:
         words.append("--unix-sockets")
+    if section.tcp_sockets:
+        words += ["--tcp-sockets", str(section.tcp_sockets)]
     for name in only:
         words += ["--only", name]
     return words

@@ -33,7 +33,7 @@ from jobyard.sandbox.attacks.runner import (
 )
 from jobyard.sandbox.attacks.scenarios import AttackContext
 from jobyard.sandbox.daemon.languages import BadLanguages
-from jobyard.sandbox.protocol import SandboxState, Tier
+from jobyard.sandbox.protocol import TCP_CONNECTION_MB, SandboxState, Tier
 
 MARKS = {True: "[green]✔ contained[/]", False: "[bold red]✘ ESCAPED[/]", None: "[dim]– not applicable[/]"}  # noqa: RUF001
 HEADINGS = (">#", "~attack", "~expected", "~seen", ">ms", "verdict")
@@ -95,7 +95,9 @@ async def print_status(session: Session, socket: Path | None) -> None:
 
 
 def _options(session: Session) -> list[str]:
-    return ["--unix-sockets"] if session.configuration.sandbox.unix_sockets else []
+    section = session.configuration.sandbox
+    words = ["--unix-sockets"] if section.unix_sockets else []
+    return [*words, "--tcp-sockets", str(section.tcp_sockets)] if section.tcp_sockets else words
 
 
 @asynccontextmanager
@@ -204,6 +206,14 @@ def _print_state(session: Session, state: SandboxState) -> None:
         session.print_markup(
             f"[yellow]sockets    sandbox.unix_sockets has no effect: {escape(state.why_no_unix_sockets)}[/]"
         )
+    if state.tcp_sockets:
+        most = state.tcp_sockets * TCP_CONNECTION_MB
+        session.print_markup(
+            f"sockets    TCP among the processes of a program, with at most {state.tcp_sockets} sockets; "
+            f"up to {most} MB beside the memory limit of each run"
+        )
+    if state.why_no_tcp:
+        session.print_markup(f"[yellow]sockets    sandbox.tcp_sockets has no effect: {escape(state.why_no_tcp)}[/]")
     for language in state.languages:
         pool = f"  {state.idle.get(language.name, 0)} of {language.pool} warm" if language.name in state.idle else ""
         session.print_markup(f"language   {escape(language.name)}  {escape(language.version)}{pool}")

@@ -96,6 +96,10 @@ CONSEQUENCES: Mapping[str, str] = {
         "true without need: more of the kernel within reach of programs. true in another tier: no effect, and "
         "`jobyard sandbox status` says why."
     ),
+    "sandbox.tcp_sockets": (
+        "Too high: this times 9 MB times slots may exceed the memory of the machine. Too low: a program that connects "
+        'gets "No buffer space available". Set in another tier: no effect, and `jobyard sandbox status` says why.'
+    ),
     "sandbox.allow_users": "The user of the workers is missing: they cannot connect, and no program runs.",
     "sandbox.reject_when_unavailable": "true: submitters need to repeat their requests. false: programs wait.",
     "sandbox.max_time_seconds": "Too high: a few endless programs take up all slots for that long.",

@@ -11,7 +11,7 @@ import msgspec
 
 from jobyard.config import platform_keys, runner_keys
 from jobyard.config.log_levels import parse_levels
-from jobyard.config.sections import MAX_CONCURRENCY
+from jobyard.config.sections import MAX_CONCURRENCY, MAX_TCP_SOCKETS
 from jobyard.config.store_url import yes_or_no
 from jobyard.domain import options
 from jobyard.domain.instant import instant, rfc3339
@@ -243,6 +243,7 @@ SECTIONS: Mapping[str, Mapping[str, Key]] = {
         "languages": Key(_text),
         "pool": integer(0, MAX_CONCURRENCY),
         "unix_sockets": Key(options.check_boolean, parse_bool),
+        "tcp_sockets": integer(0, MAX_TCP_SOCKETS),
         "allow_users": Key(_users, parse_list),
         "reject_when_unavailable": Key(options.check_boolean, parse_bool),
         "webhook_secret": Key(_webhook_secret, secret=True),

@@ -16,6 +16,7 @@ from jobyard.operations.alerts import AlertSettings
 from jobyard.operations.schedules import SHORTEST_INTERVAL_SECONDS
 
 MAX_CONCURRENCY = 10_000
+MAX_TCP_SOCKETS = 128
 EVERY_QUEUE = "*"  # settings for queues that have none of their own
 
 
@@ -72,6 +73,7 @@ class SandboxSection(Bounds, frozen=True, kw_only=True):
     languages: str | None = None  # None: the languages.yaml of the package
     pool: int | None = None  # None: as in languages.yaml
     unix_sockets: bool = False  # whether programs may create Unix stream sockets
+    tcp_sockets: int = 0  # how many sockets a program may have when it connects over TCP; 0: it has no TCP
     allow_users: tuple[str, ...] = ()  # of `jobyard sandboxd`, besides root and its own user
     webhook_secret: str | None = None  # signs the webhooks of programs that bring no secret of their own
     webhooks_to_private: bool = False  # whether they may call addresses that are not public

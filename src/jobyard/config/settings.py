@@ -270,6 +270,13 @@ SANDBOX_UNIX_SOCKETS = _key(
     "Only in tier A, and in tier B with a control group. See sandbox.md.",
     flag="--unix-sockets",
 )
+SANDBOX_TCP_SOCKETS = _key(
+    "sandbox.tcp_sockets",
+    "How many sockets a program may have when it connects over TCP, among its own processes: a connection takes two, "
+    "and its listener one. 0: programs have no TCP. Only in tier A. Each connection can take 9 MB of memory that no "
+    "limit counts. See sandbox.md.",
+    flag="--tcp-sockets",
+)
 _key(
     "sandbox.allow_users",
     "The users that may connect to `jobyard sandboxd`, separated by commas, besides root and its own user.",

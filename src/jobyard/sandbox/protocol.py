@@ -133,6 +133,10 @@ class Language(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""  # a program that prints a greeting
 
 
+# What the kernel can keep for one TCP connection, beside every counter: decision 18 has the measurement.
+TCP_CONNECTION_MB: Final = 9
+
+
 class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """Sent to every new connection (id 0), and in response to StateRequest."""
 
@@ -145,6 +149,8 @@ class SandboxState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     checking: tuple[str, ...] = ()  # languages whose self-test has not ended yet; their runs wait for it
     unix_sockets: bool = False  # whether programs may create Unix stream sockets
     why_no_unix_sockets: str = ""  # why not, although the operator has allowed them
+    tcp_sockets: int = 0  # how many sockets a program may have when it connects over TCP; 0: it has no TCP
+    why_no_tcp: str = ""  # why not, although the operator has allowed it
     slots: int = 0
     running: int = 0
     idle: dict[str, int] = {}  # warm boxes by language

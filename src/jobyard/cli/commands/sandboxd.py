@@ -13,12 +13,14 @@ import msgspec
 from jobyard.app.sandbox import daemon_command, daemon_environment
 from jobyard.cli.option_flags import setting_flag
 from jobyard.cli.session import Session, json_option
+from jobyard.config.sections import MAX_TCP_SOCKETS
 from jobyard.config.settings import (
     SANDBOX_LANGUAGES,
     SANDBOX_MIN_TIER,
     SANDBOX_POOL,
     SANDBOX_SLOTS,
     SANDBOX_SOCKET,
+    SANDBOX_TCP_SOCKETS,
     SANDBOX_UNIX_SOCKETS,
 )
 from jobyard.errors import ConfigurationError
@@ -34,6 +36,7 @@ DEFAULT_SOCKET = "/run/jobyard/sandbox.sock"
 @setting_flag(SANDBOX_LANGUAGES, metavar="FILE")
 @setting_flag(SANDBOX_POOL, type=click.IntRange(0))
 @setting_flag(SANDBOX_UNIX_SOCKETS, is_flag=True, default=None)
+@setting_flag(SANDBOX_TCP_SOCKETS, type=click.IntRange(0, MAX_TCP_SOCKETS))
 @json_option
 @click.pass_obj
 def sandboxd(session: Session, /, **given: Any) -> None:

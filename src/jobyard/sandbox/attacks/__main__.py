@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,7 +30,7 @@ class SelftestReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_selftest(
-    tier: Tier | None, without: Layer | None, items: list[AnyAttack], *, unix_sockets: bool = False
+    tier: Tier | None, without: Layer | None, items: list[AnyAttack], options: Sequence[str] = ()
 ) -> SelftestReport:
     try:
         async with (
@@ -38,7 +39,7 @@ async def run_selftest(
                 without=without,
                 slots=CONCURRENT_ATTACKS,
                 languages=languages_of(items),
-                options=["--unix-sockets"] if unix_sockets else [],
+                options=options,
             ) as daemon,
             attack_context(daemon.socket, without=without, secret=daemon.secret, is_private=True) as context,
         ):
@@ -56,11 +57,14 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--programs", action="store_true", help="run programs only, not attacks on the daemon itself")
     parser.add_argument("--unix-sockets", action="store_true", help="let programs create Unix stream sockets")
+    parser.add_argument("--tcp-sockets", type=int, default=0, help="let programs use TCP, with as many sockets")
     given = parser.parse_args()
     items = select([word for word in given.only.split(",") if word])
     if given.programs:
         items = [item for item in items if isinstance(item, Attack)]
-    report = asyncio.run(run_selftest(given.tier, given.without, items, unix_sockets=given.unix_sockets))
+    options = ["--unix-sockets"] if given.unix_sockets else []
+    options += ["--tcp-sockets", str(given.tcp_sockets)] if given.tcp_sockets else []
+    report = asyncio.run(run_selftest(given.tier, given.without, items, options))
     sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
 
 

@@ -123,6 +123,8 @@ class Attack:
     without: Mapping[Layer, Expectation] = field(default_factory=dict)  # the same with a layer left out
     with_unix_sockets: Expectation = ()  # where programs may create them; empty: as usual
     needs_unix_sockets: bool = False
+    with_tcp: Expectation = ()  # where programs may use TCP; empty: as usual
+    needs_tcp: bool = False
     language: str = "python"
     limits: Limits = DEFAULT_LIMITS
     stdin: bytes = b""
@@ -131,10 +133,14 @@ class Attack:
     collect: tuple[str, ...] = ()
     with_bystander: bool = False  # a harmless program runs at the same time and must not be affected
 
-    def expectation(self, tier: Tier, without: Layer | None = None, *, has_unix_sockets: bool = False) -> Expectation:
+    def expectation(
+        self, tier: Tier, without: Layer | None = None, *, has_unix_sockets: bool = False, has_tcp: bool = False
+    ) -> Expectation:
         usual = self.tiers.get(tier, (self.expected,))
         if has_unix_sockets:
             usual = self.with_unix_sockets or usual
+        if has_tcp:
+            usual = self.with_tcp or usual
         if without is None:
             return usual
         return self.without.get(without, usual)

@@ -12,6 +12,7 @@ from jobyard.sandbox.attacks import (
     pinning,
     resources,
     syscalls,
+    tcp_sockets,
     termination,
     unix_sockets,
 )
@@ -29,6 +30,7 @@ _MODULES = (
     pinning,
     kernel_objects,
     unix_sockets,
+    tcp_sockets,
 )
 ATTACKS: tuple[Attack, ...] = tuple(
     sorted((attack for module in _MODULES for attack in module.ATTACKS), key=lambda attack: attack.number)

@@ -27,6 +27,7 @@ attempt("IPv6", connect, socket.AF_INET6, ("::1", @PORT@))
 """,
         Expected(prints={"IPv4": CLOSED, "IPv6": CLOSED}),
         without={Layer.SECCOMP: (Expected(prints={"IPv4": UNREACHED, "IPv6": f"{UNREACHED}|{CLOSED}"}),)},
+        with_tcp=(Expected(prints={"IPv4": "ECONNREFUSED", "IPv6": "EAFNOSUPPORT"}),),
     ),
     Attack(
         26,

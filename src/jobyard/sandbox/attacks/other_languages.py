@@ -68,6 +68,11 @@ int main(void) {
         Expected(prints={**dict.fromkeys(("socket", "unshare", "ptrace", "mount"), REFUSED), "secret": ABSENT}),
         language="c",
         without={Layer.SECCOMP: (Expected(prints={"ptrace": REFUSED, "mount": REFUSED, "secret": ABSENT}),)},
+        with_tcp=(
+            Expected(
+                prints={**dict.fromkeys(("unshare", "ptrace", "mount"), REFUSED), "socket": "DONE", "secret": ABSENT}
+            ),
+        ),
         limits=Limits(time_seconds=3),
     ),
     Attack(

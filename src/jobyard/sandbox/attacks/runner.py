@@ -138,8 +138,8 @@ async def run_attack(context: AttackContext, item: AnyAttack) -> AttackReport:
     tier = context.state.tier
     if tier is None:
         return _report(item, "", "the daemon rejects every run", 0, None, [])
-    if item.needs_unix_sockets and not context.state.unix_sockets:
-        return _report(item, "", "programs have no Unix sockets", 0, None, [])
+    if why := context.lacks(item):
+        return _report(item, "", why, 0, None, [])
     if isinstance(item, Scenario):
         return await _run_scenario(context, item)
     if not context.offers(item.language):

@@ -127,10 +127,20 @@ class AttackContext:
         return language in {known.name for known in self.state.languages}
 
     def can_run(self, attack: Attack) -> bool:
-        return self.offers(attack.language) and (self.state.unix_sockets or not attack.needs_unix_sockets)
+        return self.offers(attack.language) and not self.lacks(attack)
+
+    def lacks(self, item: Attack | Scenario) -> str:
+        """What the operator has not allowed and the attack needs; empty if nothing."""
+        if item.needs_unix_sockets and not self.state.unix_sockets:
+            return "programs have no Unix sockets"
+        if item.needs_tcp and not self.state.tcp_sockets:
+            return "programs have no TCP"
+        return ""
 
     def expectation(self, attack: Attack) -> Expectation:
-        return attack.expectation(self.tier, self.without, has_unix_sockets=self.state.unix_sockets)
+        return attack.expectation(
+            self.tier, self.without, has_unix_sockets=self.state.unix_sockets, has_tcp=self.state.tcp_sockets > 0
+        )
 
     @property
     def tier(self) -> p.Tier:
@@ -146,6 +156,7 @@ class Scenario:
     run_attack: Callable[[AttackContext], Awaitable[list[str]]]
     needs_private_daemon: bool = False  # it harms the daemon
     needs_unix_sockets: bool = False
+    needs_tcp: bool = False
 
 
 async def _run_hello(context: AttackContext, why: str) -> list[str]:

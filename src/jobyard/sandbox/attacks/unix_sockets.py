@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from jobyard.sandbox.attacks.attack import NO_MEMORY, REFUSED, Attack, Expected, Layer, with_attempt, with_syscall
-from jobyard.sandbox.protocol import Limits
+from jobyard.sandbox.attacks.attack import (
+    NO_MEMORY,
+    REFUSED,
+    TIMED_OUT,
+    Attack,
+    Expected,
+    Layer,
+    with_attempt,
+    with_syscall,
+)
+from jobyard.sandbox.protocol import Limits, RunVerdict
 
 OTHERS = [
     "tcp",
@@ -52,6 +61,17 @@ attempt("own", make, socket.AF_UNIX, socket.SOCK_STREAM)
         Expected(prints={**dict.fromkeys(OTHERS, REFUSED), "own": "DONE None"}),
         without={Layer.SECCOMP: ()},
         needs_unix_sockets=True,
+        with_tcp=(
+            Expected(
+                prints={
+                    **dict.fromkeys(OTHERS, REFUSED),
+                    "own": "DONE None",
+                    "tcp": "DONE None",
+                    "tcp6": "EAFNOSUPPORT",
+                    "family": "DONE [0-9]+",
+                }
+            ),
+        ),
     ),
     Attack(
         167,
@@ -77,6 +97,7 @@ print("held 256 MB: ESCAPED")
         without={Layer.SECCOMP: ()},
         limits=Limits(time_seconds=10, memory_mb=64),
         needs_unix_sockets=True,
+        with_tcp=(Expected(verdicts=(RunVerdict.RUNTIME_ERROR,), stderr="Errno 105"),),  # too many connections
         with_bystander=True,
     ),
     Attack(
@@ -108,8 +129,9 @@ time.sleep(30)
 """,
         NO_MEMORY,
         without={Layer.SECCOMP: ()},
-        limits=Limits(time_seconds=20, memory_mb=32),
+        limits=Limits(time_seconds=3, memory_mb=32),
         needs_unix_sockets=True,
+        with_tcp=(TIMED_OUT,),  # too many connections
         with_bystander=True,
     ),
     Attack(
@@ -135,5 +157,14 @@ attempt("send", client.send, b"x")
         Expected(prints={**dict.fromkeys(["rights", "plain", *OPTIONS], REFUSED), "send": "DONE 1"}),
         without={Layer.SECCOMP: ()},
         needs_unix_sockets=True,
+        with_tcp=(
+            Expected(
+                prints={
+                    **dict.fromkeys(["rights", "plain", *OPTIONS], REFUSED),
+                    "level": "EOPNOTSUPP|ENOTSUP",
+                    "send": "DONE 1",
+                }
+            ),
+        ),
     ),
 )

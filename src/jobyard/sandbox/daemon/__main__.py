@@ -84,6 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--pool", type=int, help="maximum size of each warm pool")
     parser.add_argument("--unix-sockets", action="store_true", help="let programs create Unix stream sockets")
     parser.add_argument(
+        "--tcp-sockets", type=int, default=0, metavar="N", help="let programs connect over TCP with at most N sockets"
+    )
+    parser.add_argument(
         "--allow-uid",
         type=int,
         action="append",
@@ -113,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             only=tuple(given.only),
             pool=given.pool,
             unix_sockets=given.unix_sockets,
+            tcp_sockets=given.tcp_sockets,
             without=tuple(given.without),
         )
         input_ends = given.until_input_ends

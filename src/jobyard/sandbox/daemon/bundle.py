@@ -9,8 +9,8 @@ from typing import Any
 
 _PACKAGE = f"{__package__}.inside"
 _MODULES = (
-    "kernel", "protocol", "tracebacks", "exit", "program", "box", "root", "namespace_pool", "huge_pages", "zygote",
-    "reaper",
+    "kernel", "protocol", "tracebacks", "exit", "program", "connection_limiter", "box", "root", "namespace_pool",
+    "huge_pages", "zygote", "reaper",
 )  # fmt: skip
 _INSIDE = Path(__file__).parent / "inside"
 

@@ -30,6 +30,7 @@ class DaemonOptions:
     only: tuple[str, ...] = ()  # of the languages; empty: all
     pool: int | None = None  # upper limit for every pool; None: the size in the language definition
     unix_sockets: bool = False  # whether programs may create them
+    tcp_sockets: int = 0  # how many a program may have when it connects; 0: none
     without: tuple[str, ...] = ()  # layers left out, to test the others
 
 
@@ -68,6 +69,7 @@ class SandboxDaemon:
                 tier,
                 pool=options.pool,
                 unix_sockets=options.unix_sockets,
+                tcp_sockets=options.tcp_sockets,
                 without=options.without,
             )
         except tiers.TierUnavailable as error:
@@ -92,6 +94,8 @@ class SandboxDaemon:
         _log.info("tier %s; %s", runtime.tier, ", ".join(language.name for language in self._languages))
         if runtime.why_no_unix_sockets:
             _log.warning("unix_sockets has no effect: %s", runtime.why_no_unix_sockets)
+        if runtime.why_no_tcp:
+            _log.warning("tcp_sockets has no effect: %s", runtime.why_no_tcp)
         if not runtime.zygote.is_alive:
             self._on_zygote_lost()
         return True
@@ -179,6 +183,8 @@ class SandboxDaemon:
             checking=tuple(self._checking),
             unix_sockets=supervisor.runtime.has_unix_sockets if supervisor else False,
             why_no_unix_sockets=supervisor.runtime.why_no_unix_sockets if supervisor else "",
+            tcp_sockets=supervisor.runtime.tcp_sockets if supervisor else 0,
+            why_no_tcp=supervisor.runtime.why_no_tcp if supervisor else "",
             slots=self._options.slots,
             running=supervisor.running if supervisor else 0,
             idle=supervisor.idle() if supervisor else {},

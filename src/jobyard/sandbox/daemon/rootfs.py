@@ -15,9 +15,16 @@ _GROUPS = "root:x:0:\nnogroup:x:65534:\n"
 DRIVERS = "/drivers"
 
 Step = list[str]
+# Without the second, the C library also asks name servers.
+_HOSTS: list[Step] = [
+    ["file", "/etc/hosts", "127.0.0.1 localhost\n"],
+    ["file", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"],
+]
 
 
-def steps(drivers: dict[str, str], uids: Iterable[int] = (), readable: Iterable[str] = ()) -> list[Step]:
+def steps(
+    drivers: dict[str, str], uids: Iterable[int] = (), readable: Iterable[str] = (), *, has_loopback: bool = False
+) -> list[Step]:
     """List [operation, target, source or content], in order; `drivers` maps file names to their text.
 
     A program has one of the user ids; it can read the `readable` paths of the host, besides /usr.
@@ -28,6 +35,7 @@ def steps(drivers: dict[str, str], uids: Iterable[int] = (), readable: Iterable[
         ["link", "/tmp", PROGRAM_FOLDER],  # noqa: S108
         *_system(),
         *_etc(uids),
+        *(_HOSTS if has_loopback else []),
         *(["bind" if Path(path).is_dir() else "bind_file", path, path] for path in readable),
         ["folder", DRIVERS, ""],
         *(["file", f"{DRIVERS}/{name}", text] for name, text in drivers.items()),

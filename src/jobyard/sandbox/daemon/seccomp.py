@@ -4,7 +4,7 @@ Loading a long filter takes the kernel some tenths of a millisecond; inheriting 
 the list, extended by the calls that set up a box, and each box loads a short filter that removes those again.
 
 Other calls fail with EPERM; calls of another architecture kill the process. Left out on purpose, though containers
-commonly allow them: sockets (but see _UNIX_SOCKETS), keys, io_uring, ptrace and process_vm, mounts and namespaces,
+commonly allow them: sockets (but see _NAMED_SOCKETS), keys, io_uring, ptrace and process_vm, mounts and namespaces,
 inotify, mknod, file handles, locks (no limit counts their memory, and on shared files in /usr they would carry messages
 between programs), fadvise and preadv2 (they evict and probe the page cache, which shows what others have read), SysV
 and POSIX queues and shared memory.
@@ -71,9 +71,18 @@ _PAIRS = "getpeername getsockname getsockopt recvfrom recvmsg recvmmsg sendto sh
 # Above all not SO_ATTACH_FILTER: the memory for its machine code is limited for the whole machine.
 _TIMEOUTS = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)
 _BUFFERS = (socket.SO_RCVBUF, socket.SO_SNDBUF)  # only a cgroup counts them
-# Unix stream sockets, an option of the operator. Not TCP: an unread byte can pin the 32 kB from which it was sent, of
-# which little is counted. Not datagrams: they stay queued when their sender has closed its socket.
-_UNIX_SOCKETS = "accept accept4 bind connect listen"
+# For Unix stream sockets and TCP, options of the operator. Not datagrams: they stay queued when their sender has closed
+# its socket.
+_NAMED_SOCKETS = "accept accept4 bind connect listen"
+# Each byte in a buffer of TCP can keep the 32 kB from which it was sent, which no limit counts. So the number of
+# connections is limited, and the buffers must not go elsewhere: into pipes, or by getsockopt() (TCP_ZEROCOPY_RECEIVE)
+# into the address space.
+_KEEP_BUFFERS = "sendfile splice tee"
+_MSG_FASTOPEN, _MSG_ZEROCOPY = 0x20000000, 0x4000000
+_STREAM_OPTIONS = (socket.SO_KEEPALIVE, socket.SO_LINGER)
+_TCP_OPTIONS = (socket.TCP_NODELAY, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+_TCP_STATE = (socket.TCP_MAXSEG, socket.TCP_INFO)
+_NOTIFICATIONS_API = 6  # of libseccomp: notifications that let the call go on
 _SOCKET_FLAGS = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
 _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
@@ -100,10 +109,11 @@ class Rules:
     can_change_files: bool = True
     has_memory_group: bool = True
     unix_sockets: bool = False
+    tcp: bool = False
 
     def __post_init__(self) -> None:
-        if self.unix_sockets and (self.own_pid_only or not self.has_memory_group):
-            raise ValueError("Unix sockets need namespaces and a memory group")
+        if (self.unix_sockets or self.tcp) and (self.own_pid_only or not self.has_memory_group):
+            raise ValueError("named sockets need namespaces and a memory group")
 
 
 class Filters(NamedTuple):
@@ -111,6 +121,7 @@ class Filters(NamedTuple):
 
     zygote: bytes  # empty where the box's filter contains its own pid: then that filter is complete
     box: bytes
+    connect: bytes = b""  # suspends connect(), where programs may use TCP
 
 
 def build(rules: Rules) -> Filters:
@@ -122,7 +133,18 @@ def build(rules: Rules) -> Filters:
     for name in (*_SETUP.split(), "clone", "clone3"):
         _allow(library, zygote, name)
     _allow_values(library, zygote, "prctl", 0, (_PR_CAP_AMBIENT,))
-    return Filters(_export(zygote), _export(_box_filter(library, rules)))
+    connect = _new(library, library.ALLOW)
+    connect.add_rule(library.NOTIFY, "connect")
+    return Filters(_export(zygote), _export(_box_filter(library, rules)), _export(connect) if rules.tcp else b"")
+
+
+def why_no_notifications() -> str:
+    """Why a filter cannot suspend calls here; empty if it can."""
+    import pyseccomp as library  # noqa: PLC0415
+
+    if library.get_api() >= _NOTIFICATIONS_API:
+        return ""
+    return "suspending system calls needs Linux 5.7 and libseccomp 2.5"
 
 
 def build_single(rules: Rules) -> bytes:
@@ -147,9 +169,9 @@ def _base_filter(library: Any, rules: Rules) -> Any:
         _allow(library, rules_filter, name)
     _allow_values(library, rules_filter, "ioctl", 1, _IOCTLS)
     _descriptor_flags(library, rules_filter, rules)
-    for option in (*_TIMEOUTS, *(_BUFFERS if rules.has_memory_group else ())):
-        level = _equals(library, 1, socket.SOL_SOCKET)
-        rules_filter.add_rule(library.ALLOW, "setsockopt", level, _equals(library, 2, option))
+    buffers = _BUFFERS if rules.has_memory_group and not rules.tcp else ()
+    for option in (*_TIMEOUTS, *buffers):
+        _allow_option(library, rules_filter, "setsockopt", socket.SOL_SOCKET, option)
     prctls = _PRCTLS if rules.own_pid_only else (_PR_SET_PDEATHSIG, *_PRCTLS)
     _allow_values(library, rules_filter, "prctl", 0, prctls)
     _limits(library, rules_filter, (0, OWN_PID) if rules.own_pid_only else (0,))
@@ -162,6 +184,11 @@ def _base_filter(library: Any, rules: Rules) -> Any:
         )
     if rules.unix_sockets:
         _unix_sockets(library, rules_filter)
+    if rules.tcp:
+        _tcp(library, rules_filter)
+    if rules.unix_sockets or rules.tcp:
+        # Servers set it before they bind; it has no effect on a Unix socket.
+        _allow_option(library, rules_filter, "setsockopt", socket.SOL_SOCKET, socket.SO_REUSEADDR)
     if rules.own_pid_only:
         for name in ("kill", "tgkill"):
             _allow_values(library, rules_filter, name, 0, (OWN_PID,))
@@ -177,13 +204,39 @@ def _base_filter(library: Any, rules: Rules) -> Any:
 
 
 def _unix_sockets(library: Any, rules_filter: Any) -> None:
-    """Allow sockets with a name. Every call but the first finds only Unix sockets, because no others can be created."""
+    """Allow sockets with a name. The other calls find only sockets that this one allows, because no others exist."""
     without_flags = 0xFFFFFFFF & ~_SOCKET_FLAGS
     kind = library.Arg(1, library.MASKED_EQ, without_flags, socket.SOCK_STREAM)
     rules_filter.add_rule(library.ALLOW, "socket", _equals(library, 0, socket.AF_UNIX), kind, _equals(library, 2, 0))
-    # Servers set it before they bind; it has no effect on a Unix socket.
-    level, option = _equals(library, 1, socket.SOL_SOCKET), _equals(library, 2, socket.SO_REUSEADDR)
-    rules_filter.add_rule(library.ALLOW, "setsockopt", level, option)
+
+
+def _tcp(library: Any, rules_filter: Any) -> None:
+    """Allow TCP over IPv4, and nothing that keeps its buffers elsewhere or makes a connection without connect()."""
+    without_flags = 0xFFFFFFFF & ~_SOCKET_FLAGS
+    kind = library.Arg(1, library.MASKED_EQ, without_flags, socket.SOCK_STREAM)
+    for protocol in (0, socket.IPPROTO_TCP):
+        family = _equals(library, 0, socket.AF_INET)
+        rules_filter.add_rule(library.ALLOW, "socket", family, kind, _equals(library, 2, protocol))
+    refuse = library.ERRNO(errno.EAFNOSUPPORT)  # as on a machine without IPv6: servers then listen at IPv4 only
+    rules_filter.add_rule(refuse, "socket", _equals(library, 0, socket.AF_INET6))
+    no_connection = library.Arg(3, library.MASKED_EQ, _MSG_FASTOPEN | _MSG_ZEROCOPY, 0)
+    rules_filter.add_rule(library.ALLOW, "sendto", no_connection)
+    for option in _STREAM_OPTIONS:
+        _allow_option(library, rules_filter, "setsockopt", socket.SOL_SOCKET, option)
+    for option in _TCP_OPTIONS:
+        _allow_option(library, rules_filter, "setsockopt", socket.IPPROTO_TCP, option)
+    for option in _BUFFERS:  # a larger buffer keeps more; programs that ask for one work without it
+        level = _equals(library, 1, socket.SOL_SOCKET)
+        rules_filter.add_rule(library.ERRNO(0), "setsockopt", level, _equals(library, 2, option))
+    rules_filter.add_rule(library.ALLOW, "getsockopt", _equals(library, 1, socket.SOL_SOCKET))
+    for option in (*_TCP_OPTIONS, *_TCP_STATE):
+        _allow_option(library, rules_filter, "getsockopt", socket.IPPROTO_TCP, option)
+    for name in _KEEP_BUFFERS.split():  # programs then copy the data themselves
+        rules_filter.add_rule(library.ERRNO(errno.EINVAL), name)
+
+
+def _allow_option(library: Any, rules_filter: Any, name: str, level: int, option: int) -> None:
+    rules_filter.add_rule(library.ALLOW, name, _equals(library, 1, level), _equals(library, 2, option))
 
 
 def _descriptor_flags(library: Any, rules_filter: Any, rules: Rules) -> None:
@@ -224,8 +277,11 @@ def _names(rules: Rules) -> list[str]:
         names += _CHANGES.split()
     if rules.has_memory_group:
         names += _UNACCOUNTED_MEMORY.split()
-    if rules.unix_sockets:
-        names += _UNIX_SOCKETS.split()
+    if rules.unix_sockets or rules.tcp:
+        names += _NAMED_SOCKETS.split()
+    if rules.tcp:
+        limited = {"getsockopt", "sendto", *_KEEP_BUFFERS.split()}
+        names = [name for name in names if name not in limited]
     if rules.can_execute:
         names += ["execve", "execveat"]
     if rules.can_fork:

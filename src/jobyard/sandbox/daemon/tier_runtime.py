@@ -38,12 +38,14 @@ class TierRuntime:
         *,
         pool: int | None = None,
         unix_sockets: bool = False,
+        tcp_sockets: int = 0,
         without: Iterable[str] = (),
     ) -> None:
         self.tier, self.groups, self._languages = tier, groups, languages
         self._without = set(without)
         self._max_pool_size = pool
         self._wants_unix_sockets = unix_sockets
+        self._wanted_tcp_sockets = tcp_sockets
         self._uid_lock: socket.socket | None = None
         self._user_ids = self._uids()
         self.zygote = ZygoteClient(groups, self._user_ids)
@@ -74,6 +76,24 @@ class TierRuntime:
             return f"tier {self.tier} has no network namespace, so programs could reach the sockets of the machine"
         return f"tier {self.tier} has no cgroup here, and only a cgroup counts what is queued in sockets"
 
+    @property
+    def tcp_sockets(self) -> int:
+        """How many sockets a program may have when it connects; 0 if it may not use TCP."""
+        return 0 if self.why_no_tcp else self._wanted_tcp_sockets
+
+    @property
+    def why_no_tcp(self) -> str:
+        """Why the operator's option has no effect; empty if it has, or if it is off."""
+        if not self._wanted_tcp_sockets:
+            return ""
+        if not self._has_namespaces:
+            return f"tier {self.tier} has no network namespace, so programs could reach the ports of the machine"
+        if self.tier is not Tier.A:
+            return f"tier {self.tier} cannot configure a network for each run"
+        if "seccomp" in self._without:
+            return "the filter, which limits the connections, is left out"
+        return seccomp.why_no_notifications()
+
     def _uids(self) -> list[int]:
         if self.tier is Tier.B:
             return [_NAMESPACE_UID] * _UIDS
@@ -103,10 +123,10 @@ class TierRuntime:
             can_change_files=self.has_folder,
             has_memory_group=self.groups is not None,
             unix_sockets=self.has_unix_sockets,
+            tcp=self.tcp_sockets > 0,
         )
         preload = [module for language in self._languages.values() for module in language.preload]
         python_path = [path for language in self._languages.values() for path in language.python_path]
-        readable = readable_paths(self._languages)
         return {
             "namespaces": self._has_namespaces,
             "user_namespace": self.tier is Tier.B,
@@ -115,8 +135,9 @@ class TierRuntime:
             "shares_user": not self.has_own_uid,
             "uid": _unprivileged_uid(),  # as seen from outside of the user namespace
             "become": _unprivileged_uid() if self.tier is Tier.B and os.getuid() == 0 else -1,
-            "root": rootfs.steps(_drivers(), self._user_ids, readable) if self._has_namespaces else [],
+            "root": self._root(),
             "filters": seccomp.Filters(b"", b"") if "seccomp" in self._without else seccomp.build(rules),
+            "tcp_sockets": self.tcp_sockets,
             "pid_in_filter": rules.own_pid_only and "seccomp" not in self._without,
             "has_groups": self.groups is not None,
             "clone_into_group": self.groups is not None and self.groups.version == "v2",
@@ -125,6 +146,12 @@ class TierRuntime:
             "python_path": python_path,
             "kinds": list(self.kinds.values()),
         }
+
+    def _root(self) -> list[rootfs.Step]:
+        if not self._has_namespaces:
+            return []
+        readable = readable_paths(self._languages)
+        return rootfs.steps(_drivers(), self._user_ids, readable, has_loopback=self.tcp_sockets > 0)
 
     async def open(self) -> None:
         """Start the zygote. Raises SpawnFailed."""

@@ -27,6 +27,7 @@ async def choose(
     *,
     pool: int | None = None,
     unix_sockets: bool = False,
+    tcp_sockets: int = 0,
     without: Collection[str] = (),
 ) -> tuple[TierRuntime, str]:
     """Open the best tier that contains its canaries; also say why it is not better. Raises TierUnavailable."""
@@ -37,7 +38,7 @@ async def choose(
         if tier > min_tier:
             reasons[tier] = f"below min_tier {min_tier}"
             continue
-        runtime, why = await _open(tier, languages, pool, unix_sockets, without)
+        runtime, why = await _open(tier, languages, pool, unix_sockets, tcp_sockets, without)
         if runtime is not None:
             return runtime, _joined(reasons)
         reasons[tier] = why
@@ -53,6 +54,7 @@ async def _open(
     languages: dict[str, LanguageDefinition],
     pool: int | None,
     unix_sockets: bool,
+    tcp_sockets: int,
     without: Collection[str],
 ) -> tuple[TierRuntime | None, str]:
     if tier is Tier.A and os.getuid() != 0:
@@ -62,7 +64,9 @@ async def _open(
     if tier is Tier.A and groups is None:
         return None, f"no cgroups: {why}"
     try:
-        runtime = TierRuntime(tier, languages, groups, pool=pool, unix_sockets=unix_sockets, without=without)
+        runtime = TierRuntime(
+            tier, languages, groups, pool=pool, unix_sockets=unix_sockets, tcp_sockets=tcp_sockets, without=without
+        )
     except OSError as error:
         if groups is not None:
             groups.close()

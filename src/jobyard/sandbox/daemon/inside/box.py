@@ -19,7 +19,7 @@ import socket
 import time
 from typing import Any, Final, NamedTuple, NoReturn
 
-from jobyard.sandbox.daemon.inside import kernel, program
+from jobyard.sandbox.daemon.inside import connection_limiter, kernel, program
 from jobyard.sandbox.daemon.inside import protocol as wire
 
 SHARED: Final = kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS  # shared by a box's init and its program
@@ -171,6 +171,9 @@ def become_program(
             step = "Landlock"
             kernel.die_with_parent()
             kernel.landlock_restrict(config["landlock"])
+        if config["limiter"] is not None:
+            step = "connections"
+            connection_limiter.register(config["limiter"], config["connect_filter"])
         step = "descriptors"
         _arrange_descriptors(descriptors)
         status = _STATUS_FD

@@ -25,7 +25,7 @@ _PR_GET_TID_ADDRESS, _PR_SET_THP_DISABLE = 40, 41
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _LAST_CAPABILITY = 63
 _M_ARENA_MAX = -8
-_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _LANDLOCK_RULE_PATH_BENEATH = 1
 
@@ -244,6 +244,10 @@ class SeccompFilter:
     def load(self) -> None:
         """Load the filter; this cannot be undone."""
         _syscall("seccomp", _SECCOMP_SET_MODE_FILTER, 0, self._request)
+
+    def load_with_listener(self) -> int:
+        """Load the filter; return the descriptor that receives the calls it suspends."""
+        return _syscall("seccomp", _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_NEW_LISTENER, self._request)
 
 
 def open_beneath(folder: int, name: bytes, flags: int) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jobyard.sandbox.daemon.inside import box, huge_pages, kernel, program, root
+from jobyard.sandbox.daemon.inside import box, connection_limiter, huge_pages, kernel, program, root
 from jobyard.sandbox.daemon.inside import namespace_pool as namespace_pools
 from jobyard.sandbox.daemon.inside import protocol as wire
 
@@ -80,13 +80,20 @@ def _set_up(config: dict[str, Any], control: socket.socket) -> socket.socket | N
     config["max_processes"] = processes - min(_PROCESS_RESERVE, processes // 4) if config["shares_user"] else 0
     if config["landlock"] is not None:
         config["landlock"] = root.landlock(config["landlock"])
-    zygote_filter, box_filter = config.pop("filters")
+    zygote_filter, box_filter, connect_filter = config.pop("filters")
     is_final = box_filter and not config["pid_in_filter"]
     config["filter"] = kernel.SeccompFilter(box_filter) if is_final else box_filter or None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps inits; the daemon sees their end by pidfd
     namespace_pool = None
+    config["limiter"] = None
+    if connect_filter:
+        config["connect_filter"] = kernel.SeccompFilter(connect_filter)
+        most = config["tcp_sockets"]
+        config["limiter"], config["limiter_pidfd"] = connection_limiter.start_connection_limiter(control, most)
     if config["has_namespace_pool"]:
-        namespace_pool = namespace_pools.start_namespace_pool(control, reuse_networks=bool(zygote_filter))
+        namespace_pool = namespace_pools.start_namespace_pool(
+            control, reuse_networks=bool(zygote_filter), has_loopback=bool(connect_filter)
+        )
         # The handler does nothing: Python then writes a byte to the descriptor that the zygote polls.
         signal.signal(signal.SIGCHLD, lambda *_: None)
     sys.path += config["python_path"]
@@ -129,12 +136,16 @@ class _ZygoteServer:
             self._exits, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
             self._poll.register(self._exits, select.POLLIN)
+        if config["limiter"] is not None:
+            self._poll.register(config["limiter_pidfd"], select.POLLIN)
 
     def serve(self) -> program.CompiledProgram:
         own = self._control.fileno()
         while True:
             has_request = self._namespace_pool is None
             for descriptor, _ in self._poll.poll() if self._namespace_pool else ():
+                if descriptor == self._config.get("limiter_pidfd"):
+                    os._exit(1)  # without it no box can be set up; the daemon starts another zygote
                 if descriptor == own:
                     has_request = True  # after reaping: a caller waits for those exits
                 else:
