@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests.cli.support import error_code, invoke
-from tests.sandbox.attack_runs import settings
+from tests.sandbox.attack_runs import Setting, settings
 from tests.sandbox.fake_daemon import daemon_process
 from tests.sandbox.machine_tiers import offers
 from tests.support import ROOT
 
 from jobyard.sandbox.attacks.private_daemon import private_daemon
+from jobyard.sandbox.protocol import Tier
 
 needs_a_sandbox = pytest.mark.skipif(
     not any(offers(setting) for setting in settings() if not setting.unprivileged and not setting.without),
@@ -63,6 +64,19 @@ def test_status_shows_tier_languages_and_pool() -> None:
     assert result.stdout.startswith("daemon     started for this")
     assert "\ntier       " in result.stdout
     assert "language   python" in result.stdout
+
+
+@needs_a_sandbox
+def test_status_shows_tcp_and_its_memory_or_why_it_has_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobyard.yaml").write_text("sandbox: {tcp_sockets: 16}\n")
+    monkeypatch.chdir(tmp_path)
+    shown = run("status").stdout
+    if offers(Setting(Tier.A)):
+        assert "with at most 16 sockets; up to 144 MB beside the memory limit of each run" in " ".join(shown.split())
+    else:
+        assert "sandbox.tcp_sockets has no effect: tier" in shown
 
 
 def test_an_attack_that_is_not_contained_exits_with_1(fake: Path) -> None:
