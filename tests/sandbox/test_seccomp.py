@@ -280,6 +280,17 @@ def test_tcp_suspends_connect_and_nothing_else() -> None:
     assert outcome(program, CONNECT, (0,) * 6, I386) == KILL
 
 
+@pytest.mark.parametrize(
+    ("release", "is_enough"), [("5.8.18-generic", False), ("4.18.0", False), ("5.9.0", True), ("6.1.0-13-amd64", True)]
+)
+def test_suspending_calls_needs_a_kernel(monkeypatch: pytest.MonkeyPatch, release: str, is_enough: bool) -> None:
+    monkeypatch.setattr(platform, "release", lambda: release)
+    monkeypatch.setattr(pyseccomp, "get_api", lambda: 6)
+    assert (seccomp.why_no_notifications() == "") is is_enough
+    monkeypatch.setattr(pyseccomp, "get_api", lambda: 5)
+    assert "libseccomp 2.5" in seccomp.why_no_notifications()
+
+
 def test_calls_that_tcp_leaves_out_fail_as_if_they_did_not_fit() -> None:
     program = seccomp.build_single(seccomp.Rules(tcp=True))
     for name in ("sendfile", "splice", "tee"):

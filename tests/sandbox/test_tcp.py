@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from tests.sandbox.attack_runs import Setting
 from tests.sandbox.machine_tiers import best_tier, offers
-from tests.sandbox.processes import children, zygote
+from tests.sandbox.processes import children, is_running, zygote
 
 from jobyard.sandbox.attacks.attack import Attack
 from jobyard.sandbox.attacks.catalogue import ATTACKS
@@ -256,7 +257,9 @@ async def test_a_thread_that_has_connected_counts_while_it_lives(tcp: DaemonConn
     assert (await run(tcp, THREADS)).stdout == b"3 beside the threads, 8 after them\n"
 
 
-@pytest.mark.skipif(not os.access("/proc/kpageflags", os.R_OK), reason="needs root")
+@pytest.mark.skipif(
+    not os.access("/proc/kpageflags", os.R_OK) or resource.getpagesize() != 4096, reason="needs root and pages of 4 kB"
+)
 async def test_memory_kept_by_connections_stays_within_its_bound(tcp: DaemonConnection) -> None:
     """The attack keeps the most that a connection can: about 7 MB each, which no counter of the kernel covers."""
     source = attack(183) + "sys.stdout.flush()\nsys.stdin.read()\n"
@@ -323,10 +326,29 @@ async def test_runs_end_while_the_limiter_does_not_answer_and_go_on_when_it_is_l
         assert isinstance(stopped, RunFinished)
         assert stopped.verdict is RunVerdict.TIME_LIMIT
         os.kill(limiter, signal.SIGKILL)
-        while not isinstance(seen := await made.run(request), RunFinished):
+        while is_running(limiter):  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
+        again = RunRequest(id=0, language="python", source=connects.encode(), limits=LIMITS)
+        while not isinstance(seen := await made.run(again), RunFinished):
             pass  # until the daemon has noticed and has another zygote
         assert seen.stdout == b"[Errno 111] Connection refused\n"
         assert limiter_of(made.daemon_pid) != limiter
+
+
+async def test_the_limiter_keeps_nothing_of_a_run_that_has_ended() -> None:
+    if best_tier() is not Tier.A:
+        pytest.skip("TCP needs a network namespace that root can configure")
+    async with (
+        private_daemon(slots=4, pool=0, languages=["python"], options=OPTIONS) as daemon,
+        connect(daemon.socket) as made,
+    ):
+        await made.ready()
+        descriptors = Path(f"/proc/{limiter_of(made.daemon_pid)}/fd")
+        before = len(list(descriptors.iterdir()))
+        seen = await asyncio.gather(*(run(made, HTTP) for _ in range(8)))
+        assert {each.verdict for each in seen} == {RunVerdict.OK}
+        while len(list(descriptors.iterdir())) > before:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
 
 
 def limiter_of(daemon: int) -> int:

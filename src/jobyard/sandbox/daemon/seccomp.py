@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import re
 import socket
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -83,6 +85,7 @@ _STREAM_OPTIONS = (socket.SO_KEEPALIVE, socket.SO_LINGER)
 _TCP_OPTIONS = (socket.TCP_NODELAY, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
 _TCP_STATE = (socket.TCP_MAXSEG, socket.TCP_INFO)
 _NOTIFICATIONS_API = 6  # of libseccomp: notifications that let the call go on
+_NOTIFICATIONS_KERNEL = (5, 9)  # says when the last process with a filter has ended
 _SOCKET_FLAGS = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _SIGNALS = "kill tgkill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open pidfd_send_signal"
 _SCHEDULING = "sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority"
@@ -142,9 +145,11 @@ def why_no_notifications() -> str:
     """Why a filter cannot suspend calls here; empty if it can."""
     import pyseccomp as library  # noqa: PLC0415
 
-    if library.get_api() >= _NOTIFICATIONS_API:
+    numbers = re.match(r"(\d+)\.(\d+)", platform.release())
+    kernel = tuple(map(int, numbers.groups())) if numbers else ()
+    if library.get_api() >= _NOTIFICATIONS_API and kernel >= _NOTIFICATIONS_KERNEL:
         return ""
-    return "suspending system calls needs Linux 5.7 and libseccomp 2.5"
+    return "suspending system calls needs Linux 5.9 and libseccomp 2.5"
 
 
 def build_single(rules: Rules) -> bytes:
