@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -130,6 +131,32 @@ async def test_after_a_failed_sync_all_writes_fail(tmp_path: Path, monkeypatch: 
         await store.close()
     await store.open()
     await store.insert([NewJob(id="three", kind="k")])
+    await store.close()
+
+
+async def test_running_jobs_are_renewed_and_end_while_the_disk_is_full(tmp_path: Path) -> None:
+    """The log is written again from its start, which needs no space."""
+    store = SqliteStore(tmp_path / "jobs.db")
+    await store.open()
+    await store.insert([NewJob(id=f"job-{number}", kind="k") for number in range(20)])
+    leases = (await store.exchange("w", [], [], 20, 60.0)).leases
+    keys = [lease.key for lease in leases]
+    log = tmp_path / "jobs.db-wal"
+    while log.stat().st_size < 2 * (tmp_path / "jobs.db").stat().st_size or log.stat().st_size < 500_000:
+        await store.extend("w", keys, 60.0)
+    no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, no_limit[1]))
+    try:
+        for _ in range(300):
+            assert (await store.extend("w", keys, 60.0)).lost == ()
+        done = [Settlement(key, Transition(to=State.COMPLETED, result=b"null")) for key in keys]
+        assert (await store.exchange("w", done, [], 0, 60.0)).refused == ()
+        with pytest.raises(StoreFull):
+            await store.insert([NewJob(id="large", kind="k", payload=b'"%s"' % (b"x" * log.stat().st_size))])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, no_limit)
+    assert [info.completed for info in await store.queues()] == [20]
+    assert await store.audit() == []
     await store.close()
 
 

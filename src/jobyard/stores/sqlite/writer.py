@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from jobyard.domain.job import Job
+from jobyard.errors import StoreFull
 from jobyard.ports.clock import Clock
 from jobyard.stores.sqlite.database_file import OpenFiles, begin, connect
-from jobyard.stores.sqlite.errors import store_closed, translated_errors
+from jobyard.stores.sqlite.errors import store_closed, translate, translated_errors
 from jobyard.stores.sqlite.queue_line import promote
 from jobyard.stores.sqlite.schema import migrate
 from jobyard.stores.sqlite.syncer import Syncer, WriteOperation
@@ -190,7 +191,7 @@ class Writer:
 
     def _perform(self, batch: list[WriteOperation], *, is_retry: bool = False) -> None:
         try:
-            tx = self._transact(batch, is_retry)
+            tx = self._transact_in_little_space(batch, is_retry)
         except Exception as error:
             if self._fail_retried(error, batch) and not isinstance(error, sqlite3.OperationalError):
                 self._perform(batch, is_retry=is_retry)
@@ -250,6 +251,27 @@ class Writer:
                 raise error
         except Exception as translated:
             return translated
+
+    def _transact_in_little_space(self, batch: list[WriteOperation], is_retry: bool) -> Transaction:
+        try:
+            return self._transact(batch, is_retry)
+        except sqlite3.OperationalError as error:
+            if not isinstance(translate(error, self._path), StoreFull) or not self._reuse_log():
+                raise
+            self._retried = None
+            return self._transact(batch, is_retry)
+
+    def _reuse_log(self) -> bool:
+        """Copy the log into the database: the next transaction then overwrites it from its start.
+
+        Without it, a full disk would stop renewals and settlements, which need no more space than they have: the log is
+        only copied after a commit.
+        """
+        try:
+            _, size, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error:
+            return False
+        return bool(size == copied)
 
     def _transact(self, batch: list[WriteOperation], is_retry: bool) -> Transaction:
         connection = self._connection
