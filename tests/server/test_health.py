@@ -232,7 +232,9 @@ async def test_the_log_says_when_the_store_is_locked_and_free_again(
     await watch.run_once()
     now.seconds += WRITE_AGAIN_SECONDS
     await watch.run_once()
-    of_store = [record.getMessage() for record in caplog.records if record.name == "jobyard.store"]
+    said = [record.getMessage() for record in caplog.records if record.name == "jobyard.store"]
+    # The store itself tells of a long wait for the lock, as there may be on a busy machine.
+    of_store = [each for each in said if "Waiting for it" not in each]
     assert of_store == [
         "The store is locked: another process has held its lock for more than 1 s.",
         "the store takes writes again, after 7 s",

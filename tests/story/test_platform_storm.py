@@ -26,12 +26,13 @@ JOBS, VISITS, SECONDS = size((2, 2, 0.3), (40, 20, 0.1))
 KILLS = size(3, 40)
 
 
-async def enqueue_all(harness: Harness, chance: random.Random) -> int:
+async def enqueue_all(harness: Harness, chance: random.Random, before: int) -> int:
     jobs: list[tuple[str, object, dict[str, object]]] = []
     for platform in PLATFORMS:
         mine: list[tuple[str, object, dict[str, object]]] = [("span", {"seconds": SECONDS}, {})] * JOBS
         mine += [
-            ("visit", {"job": f"{platform}/{n}", "seconds": SECONDS}, {"is_workflow": True}) for n in range(VISITS)
+            ("visit", {"job": f"{platform}/{before + n}", "seconds": SECONDS}, {"is_workflow": True})
+            for n in range(VISITS)
         ]
         chance.shuffle(mine)
         jobs += [
@@ -41,23 +42,26 @@ async def enqueue_all(harness: Harness, chance: random.Random) -> int:
     return len(await harness.enqueue_all(jobs))
 
 
-async def kill_some(harness: Harness, workers: dict[Process, tuple[str, ...]], chance: random.Random) -> None:
-    """Kill workers while they run something, and replace them."""
+async def kill_some(harness: Harness, workers: dict[Process, tuple[str, ...]], chance: random.Random) -> int:
+    """Kill workers while they run something, and replace them; returns how many jobs there were."""
+    count = 0
     for _ in range(KILLS):
         holders: list[Process] = []
 
         async def is_busy(found: list[Process] = holders) -> bool:
+            nonlocal count
+            if not await work_is_left(harness):  # at first, or because a busy machine did not look in time
+                count += await enqueue_all(harness, chance, count)
             running = {job.worker for job in await harness.all_jobs() if job.state is State.RUNNING}
             found[:] = [worker for worker in workers if worker.name in running]
-            return bool(found) or not await work_is_left(harness)
+            return bool(found)
 
         await harness.until(is_busy, "a worker runs a job")
-        if not holders:
-            return
         victim = chance.choice(holders)
         harness.kill(victim)
         served = workers.pop(victim)
         workers[harness.worker(concurrency=8, queues=served)] = served
+    return count
 
 
 async def work_is_left(harness: Harness) -> bool:
@@ -75,10 +79,9 @@ async def story(harness: Harness) -> None:
     for platform in PLATFORMS:
         await harness.configure(platform, max_running=1)
     chance = random.Random(harness.title)
-    count = await enqueue_all(harness, chance)
     workers = {harness.worker(concurrency=8, queues=served): served for served in SERVED}
     await harness.ready(workers)
-    await kill_some(harness, workers, chance)
+    count = await kill_some(harness, workers, chance)
     await harness.drained(size(60.0, 600.0))
     await redrive(harness)
     await harness.drained()
