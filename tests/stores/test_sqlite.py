@@ -18,7 +18,7 @@ from jobyard.domain.history import Delivery, HistoryEntry
 from jobyard.domain.job import NewJob, QueueSettings, State
 from jobyard.domain.schedule import Verdict
 from jobyard.domain.state import Settlement, Transition
-from jobyard.errors import BadInput, NotPossible, StoreFull, StoreUnavailable
+from jobyard.errors import BadInput, NotADatabase, NotPossible, StoreFull, StoreUnavailable
 from jobyard.ports.admin_store import Action, Filter
 from jobyard.ports.schedule_store import Tick
 from jobyard.ports.workflow_store import Checkpoint
@@ -474,3 +474,18 @@ def test_the_code_names_every_statement_and_no_other() -> None:
     texts = (path.read_text("utf-8") for path in Path(sqlite.__file__).parent.glob("*.py"))
     named = {name for text in texts for name in re.findall(r'SQL\["(\w+)"\]', text)}
     assert named == {name for name in SQL if not name.startswith("repair_")}, "a repair runs them by their prefix"
+
+
+async def test_a_damaged_value_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    await store.open()
+    try:
+        await store.insert([NewJob(id="damaged", kind="k", tags=("nightly",)), NewJob(id="healthy", kind="k")])
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("UPDATE jobyard_job SET tags = '[\"nigh' WHERE id = 'damaged'")
+        with pytest.raises(NotADatabase, match=r"Cannot read .*jobs\.db: a stored value is damaged .* from a backup"):
+            await store.get("damaged")
+        assert await store.get("healthy") is not None
+    finally:
+        await store.close()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from jobyard.errors import BadInput, NotADatabase, NotPossible, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 
 
@@ -31,6 +33,11 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise translate(error, path) from error
     except UnicodeEncodeError as error:
         raise BadInput(f"Cannot store {error.object!r}: it cannot be encoded as UTF-8.") from error
+    except msgspec.DecodeError as error:
+        # Pages of a damaged file may be swapped or cut without SQLite noticing.
+        raise NotADatabase(
+            f"Cannot read {path}: a stored value is damaged ({error}). Restore the file from a backup."
+        ) from error
 
 
 def translate(error: sqlite3.Error, path: Path) -> StoreError:
