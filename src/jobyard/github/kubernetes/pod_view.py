@@ -182,7 +182,8 @@ class PodView:
         found = await self._api.list("pods", self.namespace, self._selector)
         listed = {pod["metadata"]["name"]: pod for pod in found.items}
         missing = [name for name in before if name not in listed]
-        gone = [name for name, is_gone in zip(missing, await self._are_gone(missing), strict=True) if is_gone]
+        are_gone = await self._are_gone([before[name] for name in missing])
+        gone = [name for name, is_gone in zip(missing, are_gone, strict=True) if is_gone]
         if len(gone) < len(missing):
             kept = sorted(set(missing) - set(gone))
             raise IncompleteList(f"the list lacks {len(kept)} of {len(before)} pods that exist, such as {kept[0]}")
@@ -193,16 +194,16 @@ class PodView:
         self._version, self._is_listed = found.resource_version, True
         self._listed_at = self._lost_at = self._now()
 
-    async def _are_gone(self, names: list[str]) -> list[bool]:
+    async def _are_gone(self, instances: list[Instance]) -> list[bool]:
         """Whether each pod is really gone, or does not belong to this manager any more."""
         limit = asyncio.Semaphore(CONFIRM_AT_ONCE)
 
-        async def is_gone(name: str) -> bool:
+        async def is_gone(instance: Instance) -> bool:
             async with limit:
-                pod = await self._get(name)
-            return pod is None or pod["metadata"].get("uid") != self._instances[name].uid or not self._selects(pod)
+                pod = await self._get(instance.name)
+            return pod is None or pod["metadata"].get("uid") != instance.uid or not self._selects(pod)
 
-        results = await asyncio.gather(*(is_gone(name) for name in names), return_exceptions=True)
+        results = await asyncio.gather(*(is_gone(instance) for instance in instances), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
