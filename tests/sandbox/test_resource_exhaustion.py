@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.sandbox.machine_tiers import require_tier
 from tests.sandbox.processes import cgroups_of, children, process_tree, zygote
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
+from jobyard.sandbox.attacks.leaks import descendants
 from jobyard.sandbox.attacks.private_daemon import private_daemon
 from jobyard.sandbox.daemon import canaries
 from jobyard.sandbox.daemon.cgroup_discovery import start_time
@@ -120,6 +122,44 @@ async def test_driver_spawned_on_demand_is_measured_from_its_code() -> None:
         assert seen.setup_ms > 0
         assert seen.cpu_time_ms is not None
         assert seen.cpu_time_ms <= seen.execution_time_ms * (os.cpu_count() or 1) + 10
+
+
+async def test_time_of_a_driver_is_positive_when_the_daemon_learns_late_that_it_was_ready() -> None:
+    async with (
+        private_daemon(slots=1, pool=0, languages=["javascript"]) as daemon,
+        connect(daemon.socket) as connection,
+    ):
+        await ready(connection)
+        if "javascript" not in {known.name for known in (await connection.fetch_state()).languages}:
+            pytest.skip("javascript is not offered")
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to see what the driver waits for")
+        limits = Limits(time_seconds=30)
+        _, response = connection.begin(RunRequest(id=0, language="javascript", source=b"console.log(1)", limits=limits))
+        while not (drivers := [pid for pid in descendants(connection.daemon_pid) if "node" in executable(pid)]):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        os.kill(connection.daemon_pid, signal.SIGSTOP)
+        try:
+            while "node" in executable(drivers[0]) and "pipe_read" not in waits_for(drivers[0]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # until it waits for its code, or has ended
+        finally:
+            os.kill(connection.daemon_pid, signal.SIGCONT)
+        seen = await response
+        assert isinstance(seen, RunFinished)
+        assert seen.stdout == b"1\n"
+        assert seen.execution_time_ms > 0
+
+
+def executable(pid: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115
+    return ""
+
+
+def waits_for(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/wchan").read_text()
+    return ""
 
 
 async def test_socket_path_of_maximum_length() -> None:

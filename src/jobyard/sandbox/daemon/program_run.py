@@ -93,7 +93,10 @@ class ProgramRun:
         box.listener = self
         if box.is_lost:
             self.on_lost()
-        sends_code_early = not box.is_pooled and not collect_names  # spawned for this run: the code waits in its pipe
+        # Spawned for this run: the code waits in its pipe. A driver does not say when it was ready, and a busy daemon
+        # learns of it late, maybe after the end of the program: its time begins when the code is sent.
+        is_driver = box.limits.files_open > 0
+        sends_code_early = not box.is_pooled and not collect_names and not is_driver
         try:
             if box.group is not None:
                 box.group.limit(self._limits.memory_mb << 20, self._limits.processes)
