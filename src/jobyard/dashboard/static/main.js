@@ -151,7 +151,7 @@ function show(shown) {
 
 async function reload() {
 	const current = page;
-	if (!current) return;
+	if (!current || !live.hasAccess) return;
 	if (isLoading) {
 		isDirty = true;
 		return;
@@ -217,7 +217,7 @@ function onEvent(event) {
 
 async function loadTotals() {
 	// A token of some groups or kinds must not see the numbers of whole queues.
-	if (!may("watch") || seesPartsOnly()) return;
+	if (!may("watch") || seesPartsOnly() || !live.hasAccess) return;
 	try {
 		/** @type {Overview} */
 		const found = await get("v1/overview");
