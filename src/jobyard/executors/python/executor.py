@@ -17,7 +17,7 @@ from jobyard.domain.job import LogLine
 from jobyard.domain.outcome import Done, Failed, Outcome, Park, Snooze
 from jobyard.errors import BadInput, LeaseLost, UnknownKind
 from jobyard.executors.python.context import BlockingContext, Context
-from jobyard.executors.python.forked_child import end_forked_child, watch_forks
+from jobyard.executors.python.forked_child import run_in_this_process, watch_forks
 from jobyard.executors.python.handlers import OUTCOMES, Handler, HandlerRegistry
 from jobyard.executors.python.payload import MAX_PAYLOAD_BYTES, text
 from jobyard.executors.python.thread_pool import HandlerThreadPool
@@ -51,11 +51,7 @@ class PythonExecutor:
 
     async def perform(self, attempt: Attempt) -> Outcome:
         watch_forks(asyncio.get_running_loop())
-        process = os.getpid()
-        try:
-            return await self._perform(attempt)
-        finally:
-            end_forked_child(process)
+        return await run_in_this_process(self._perform(attempt))
 
     async def _perform(self, attempt: Attempt) -> Outcome:
         lease = attempt.lease

@@ -5,12 +5,41 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import types
 import weakref
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("jobyard.executor")
 
 EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 _loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+
+
+@types.coroutine
+def run_in_this_process(coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await it, and end a child process that it forked as soon as that returns, raises or waits.
+
+    A child that waits must not reach the event loop: what is due there in the same turn could read or write the
+    sockets of the parent.
+    """
+    process = os.getpid()
+    step: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            awaited = step(value)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        finally:
+            end_forked_child(process)
+        try:
+            step, value = coroutine.send, (yield awaited)
+        except BaseException as error:  # thrown in, as by a cancellation
+            step, value = coroutine.throw, error
 
 
 def end_forked_child(parent: int) -> None:
@@ -21,7 +50,7 @@ def end_forked_child(parent: int) -> None:
 
 
 def watch_forks(loop: asyncio.AbstractEventLoop) -> None:
-    """Also end a child whose handler waits: it would run the worker's event loop."""
+    """Also end a child that a task of a handler forked: it would run the worker's event loop."""
     _loops.add(loop)
 
 
