@@ -252,8 +252,10 @@ class World:
         if not self.scenario.is_calm or has_gate:
             return
         org = lease.group or ""
+        # A ticket that found no job for now looks again later, and has lost its turn.
+        is_first = (org, lease.sequence) not in self.launches
         earlier = [sequence for each, sequence in self.launches if each == org]
-        if earlier and lease.sequence < max(earlier) and lease.priority == 0:
+        if is_first and earlier and lease.sequence < max(earlier) and lease.priority == 0:
             self._problem(f"ticket {lease.sequence} of {org} came after {max(earlier)}")
         self.launches.append((org, lease.sequence))
         for group in await self.store.groups(QUEUE):
