@@ -70,15 +70,15 @@ MUTANTS = (
     Mutant(
         "state: the last worker's death is not counted",
         "src/jobyard/domain/state.py",
-        "if deaths + 1 >= MAX_DEATHS:",
-        "if deaths >= MAX_DEATHS:",
+        "if deaths + 1 >= MAX_DEATHS + ends_itself:",
+        "if deaths >= MAX_DEATHS + ends_itself:",
         ("tests/domain/test_state.py",),
     ),
     Mutant(
         "state: a cancelled job waits again",
         "src/jobyard/domain/state.py",
-        "transition, to=State.CANCELLED, reason=cancel_requested,",
-        "transition, to=State.PENDING, reason=cancel_requested,",
+        "now, to=State.CANCELLED, reason=request.ends_job",
+        "now, to=State.PENDING, reason=request.ends_job",
         ("tests/domain/test_state.py",),
     ),
     Mutant(
@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         "Redis: reclaim ends a lease that was renewed meanwhile",
         "src/jobyard/stores/redis/leases.py",
-        'request | judged | {"expired_only": True}',
-        "request | judged",
+        'settle | judged | {"expired_only": True}',
+        "settle | judged",
         suite("lease", REDIS),
     ),
     Mutant(

@@ -14,8 +14,7 @@ from tests.story.side_by_side import EVERY_STORE, on_each_store
 from tests.story.sizes import SOAK, size
 
 from jobyard.domain.job import State
-from jobyard.domain.lease import MAX_DEATHS
-from jobyard.domain.state import quarantine_reason
+from jobyard.domain.state import was_quarantined
 from jobyard.ports.admin_store import Action
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(900 if SOAK else 300)]
@@ -72,7 +71,7 @@ async def work_is_left(harness: Harness) -> bool:
 async def redrive(harness: Harness) -> None:
     """Jobs that were hit three times are quarantined, which is right."""
     dead = [job for job in await harness.all_jobs() if job.state is State.FAILED]
-    assert {job.reason for job in dead} <= {quarantine_reason(MAX_DEATHS)}
+    assert all(was_quarantined(job.errors) for job in dead)
     await harness.yard.store.change(Action.RETRY, [job.id for job in dead])
 
 
