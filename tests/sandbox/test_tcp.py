@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from tests.sandbox.attack_runs import Setting
 from tests.sandbox.machine_tiers import best_tier, offers
 from tests.sandbox.processes import children, is_running, zygote
+from tests.sandbox.wide_fixtures import in_own_loop
 
 from jobyard.sandbox.attacks.attack import Attack
 from jobyard.sandbox.attacks.catalogue import ATTACKS
@@ -217,13 +217,8 @@ async def run(connection: DaemonConnection, source: str, language: str = "python
 def open_daemon() -> Iterator[PrivateDaemon]:
     if best_tier() is not Tier.A:
         pytest.skip("TCP needs a network namespace that root can configure")
-    loop, stack = asyncio.new_event_loop(), AsyncExitStack()
-    try:
-        made = private_daemon(slots=3, languages=["python", "javascript", "c"], options=OPTIONS)
-        yield loop.run_until_complete(stack.enter_async_context(made))
-    finally:
-        loop.run_until_complete(stack.aclose())
-        loop.close()
+    with in_own_loop(private_daemon(slots=3, languages=["python", "javascript", "c"], options=OPTIONS)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
 
 import pytest
 from tests.sandbox.attack_runs import Setting
 from tests.sandbox.machine_tiers import best_tier, offers
+from tests.sandbox.wide_fixtures import in_own_loop
 
 from jobyard.sandbox.attacks.connection import DaemonConnection, connect
 from jobyard.sandbox.attacks.private_daemon import PrivateDaemon, private_daemon
@@ -83,13 +82,8 @@ async def run(connection: DaemonConnection, source: str) -> RunFinished:
 def open_daemon() -> Iterator[PrivateDaemon]:
     if best_tier() is not Tier.A:
         pytest.skip("Unix sockets need namespaces and a control group")
-    loop, stack = asyncio.new_event_loop(), AsyncExitStack()
-    try:
-        made = private_daemon(slots=2, languages=["python"], options=OPTIONS)
-        yield loop.run_until_complete(stack.enter_async_context(made))
-    finally:
-        loop.run_until_complete(stack.aclose())
-        loop.close()
+    with in_own_loop(private_daemon(slots=2, languages=["python"], options=OPTIONS)) as made:
+        yield made
 
 
 @pytest.fixture
